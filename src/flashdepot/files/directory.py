@@ -1,4 +1,4 @@
-"""Folders in which no symbolic link is followed, and the regular files of an untrusted tree."""
+"""Files below a folder, reached through no symbolic link, and the regular files of an untrusted tree."""
 
 from __future__ import annotations
 
@@ -8,168 +8,75 @@ import io
 import os
 import shlex
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from flashdepot.errors import UsageError
 from flashdepot.files.atomic import sha256_of
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
-
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # a named pipe in place of a file must not block the program
 _BINARY = getattr(os, "O_BINARY", 0)
-_FOLDER = getattr(os, "O_DIRECTORY", 0)
 _REPARSE_POINT = 0x400  # FILE_ATTRIBUTE_REPARSE_POINT: symbolic links and junctions (Windows SDK, winnt.h)
 
-HAS_DESCRIPTORS = os.name == "posix" and {os.open, os.mkdir, os.unlink, os.rmdir, os.stat} <= os.supports_dir_fd
-"""Whether a folder can be held open, so that nobody can put another in its place while it is worked in."""
 
+def plain_path(root: Path, place: str, *, create: bool = False) -> Path:
+    """The path of a place, with ``/``, below a folder whose own path may lead through links.
 
-class Directory:
-    """An open folder, in which every name is looked up without following a link. Close it as a context manager.
-
-    Where the system has them it is a file descriptor. On Windows each folder on the way is checked before it is used.
+    :param create: make the folders on the way. Who may write into ``root`` as a group may write into them.
+    :raises FileNotFoundError: when a folder on the way is not there.
+    :raises NotADirectoryError: when one is a symbolic link, a junction or a file.
     """
+    *folders, name = PurePosixPath(place).parts
+    path = root
+    for folder in folders:
+        path = plain_folder(path, folder, create=create)
+    return path / name
 
-    def __init__(self, path: Path, descriptor: int | None) -> None:
-        self.path = path
-        self._descriptor = descriptor
 
-    @classmethod
-    def open(cls, path: Path) -> Directory:
-        """Open the folder that somebody named: links on the way to it are theirs.
+def plain_folder(root: Path, name: str, *, create: bool = False) -> Path:
+    """A folder in another; as :func:`plain_path`."""
+    path = root / name
+    if create:
+        with contextlib.suppress(FileExistsError):
+            path.mkdir()
+            _let_group_write(root.stat(), path)
+    if not is_plain_folder(path.lstat()):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
+    return path
 
-        :raises OSError: when it is not there or is not a folder.
-        """
-        if HAS_DESCRIPTORS:
-            return cls(path, os.open(path, os.O_RDONLY | _FOLDER | os.O_CLOEXEC))
-        os.listdir(path)  # noqa: PTH208  (fails as opening a folder does)
-        return cls(path, None)
 
-    def __enter__(self) -> Self:
-        return self
+def _let_group_write(ours: os.stat_result, made: Path) -> None:
+    new = made.stat()
+    if ours.st_mode & stat.S_IWGRP and not ours.st_mode & stat.S_IWOTH and ours.st_gid == new.st_gid:
+        made.chmod(stat.S_IMODE(new.st_mode) | stat.S_IWGRP)
 
-    def __exit__(self, *_: object) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
 
-    def folder(self, name: str, *, create: bool = False) -> Directory:
-        """Open a folder in this one. One that is made lets a group write that may write here.
+def status_of(path: Path) -> os.stat_result | None:
+    """What is there, not through a link; ``None`` when nothing is."""
+    try:
+        return path.lstat()
+    except FileNotFoundError:
+        return None
 
-        :raises FileNotFoundError: when it is not there and not to be made.
-        :raises NotADirectoryError: when it is a symbolic link, a junction or a file.
-        """
-        if create:
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(self._at(name), dir_fd=self._descriptor)
-                self._let_group_write(name)
-        status = self.status(name)
-        if status is None:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.path / name))
-        if not is_plain_folder(status):
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(self.path / name))
-        if not HAS_DESCRIPTORS:
-            return Directory(self.path / name, None)
-        flags = os.O_RDONLY | _FOLDER | _NO_FOLLOW | os.O_CLOEXEC
-        return Directory(self.path / name, os.open(name, flags, dir_fd=self._descriptor))
 
-    def _let_group_write(self, name: str) -> None:
-        if self._descriptor is not None:
-            ours, new = os.fstat(self._descriptor), os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
-            if ours.st_mode & stat.S_IWGRP and not ours.st_mode & stat.S_IWOTH and ours.st_gid == new.st_gid:
-                os.chmod(name, stat.S_IMODE(new.st_mode) | stat.S_IWGRP, dir_fd=self._descriptor)
+def open_plain(path: Path) -> IO[bytes]:
+    """Open a regular file to read it; :raises OSError: when it is not there, or anything else than a regular file."""
+    if is_plain_file(path.lstat()):
+        file = os.fdopen(os.open(path, os.O_RDONLY | _NO_FOLLOW | _NO_WAIT | _BINARY), "rb")
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            return file
+        file.close()
+    raise OSError(errno.EINVAL, "not a regular file", str(path))
 
-    @contextlib.contextmanager
-    def within(self, folders: Sequence[str], *, create: bool = False) -> Iterator[Directory]:
-        """Give the folder reached through some others; raises as :meth:`folder`."""
-        with contextlib.ExitStack() as stack:
-            here = self
-            for name in folders:
-                here = stack.enter_context(here.folder(name, create=create))
-            yield here
 
-    def names(self) -> list[str]:
-        """The names in it, sorted."""
-        return sorted(os.listdir(self.path if self._descriptor is None else self._descriptor))  # noqa: PTH208
+def create_plain(path: Path) -> IO[bytes]:
+    """Create a file to write it, for nobody else to see until its mode is set.
 
-    def status(self, name: str) -> os.stat_result | None:
-        """What is there by a name, not through a link; ``None`` when nothing is."""
-        try:
-            return os.stat(self._at(name), dir_fd=self._descriptor, follow_symlinks=False)
-        except FileNotFoundError:
-            return None
-
-    def link(self, name: str) -> str:
-        """Where a symbolic link leads."""
-        return os.readlink(self._at(name), dir_fd=self._descriptor)
-
-    def open_file(self, name: str) -> IO[bytes]:
-        """Open a regular file to read it; :raises OSError: when it is not there, or anything else than a regular file."""
-        wrong = OSError(errno.EINVAL, "not a regular file", str(self.path / name))
-        if not _NO_FOLLOW and (status := self.status(name)) is not None and not is_plain_file(status):
-            raise wrong
-        flags = os.O_RDONLY | _NO_FOLLOW | _NO_WAIT | _BINARY
-        descriptor = os.open(self._at(name), flags, dir_fd=self._descriptor)
-        file = os.fdopen(descriptor, "rb")
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            file.close()
-            raise wrong
-        return file
-
-    def create(self, name: str) -> IO[bytes]:
-        """Create a file to write it, for nobody else to see until its mode is set.
-
-        :raises FileExistsError: when something has that name, a link included.
-        """
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | _NO_FOLLOW | _BINARY
-        return os.fdopen(os.open(self._at(name), flags, 0o600, dir_fd=self._descriptor), "w+b")
-
-    def create_link(self, name: str, target: str) -> None:
-        """Make a symbolic link."""
-        os.symlink(target, self._at(name), dir_fd=self._descriptor)
-
-    def move(self, name: str, to: Directory, new_name: str) -> None:
-        """Move a file or link to another folder of the same file system, over a file of that name if there is one."""
-        places = {"src_dir_fd": self._descriptor, "dst_dir_fd": to._descriptor}
-        os.replace(self._at(name), to._at(new_name), **places)  # noqa: PTH105
-
-    def remove(self, name: str) -> None:
-        """Remove a file or a link, if it is there."""
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._at(name), dir_fd=self._descriptor)
-
-    def remove_folder(self, name: str) -> bool:
-        """Remove a folder if it is empty; :returns: whether it is gone."""
-        try:
-            os.rmdir(self._at(name), dir_fd=self._descriptor)
-        except OSError:
-            return False
-        return True
-
-    def remove_tree(self, name: str) -> None:
-        """Remove a folder and all in it, as far as that may be; a link in it is removed and not followed."""
-        with contextlib.suppress(OSError):
-            with self.folder(name) as folder:
-                for inner in folder.names():
-                    if (status := folder.status(inner)) is not None and is_plain_folder(status):
-                        folder.remove_tree(inner)
-                    else:
-                        with contextlib.suppress(OSError):
-                            folder.remove(inner)
-            self.remove_folder(name)
-
-    def sync(self) -> None:
-        """Bring the names in it on to the disk, where the system can."""
-        if self._descriptor is not None:
-            with contextlib.suppress(OSError):  # some network file systems refuse
-                os.fsync(self._descriptor)
-
-    def _at(self, name: str) -> str:
-        return name if self._descriptor is not None else os.path.join(self.path, name)  # noqa: PTH118
+    :raises FileExistsError: when something has that name, a link included.
+    """
+    return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _NO_FOLLOW | _BINARY, 0o600), "w+b")
 
 
 def is_plain_folder(status: os.stat_result) -> bool:
@@ -232,47 +139,36 @@ class PlainFiles:
 
     def _found(self, path: PurePosixPath) -> Iterator[tuple[str, int]]:
         """Names and sizes of what is at a path and below it."""
-        try:
-            with self._parent(path) as parent:
-                yield from self._walk(parent, path) if path.parts else self._inside(parent, path)
-        except FileNotFoundError:
-            return
+        with contextlib.suppress(FileNotFoundError):
+            yield from self._walk(self._place(path), path) if path.parts else self._inside(self.root, path)
 
-    def _walk(self, parent: Directory, path: PurePosixPath) -> Iterator[tuple[str, int]]:
-        status = parent.status(path.name)
-        if status is not None and stat.S_ISREG(status.st_mode):
+    def _walk(self, place: Path, path: PurePosixPath) -> Iterator[tuple[str, int]]:
+        status = place.lstat()
+        if stat.S_ISREG(status.st_mode):
             yield path.as_posix(), status.st_size
-        elif status is not None and is_plain_folder(status):
-            with parent.folder(path.name) as folder:
-                yield from self._inside(folder, path)
-        elif status is not None:
+        elif is_plain_folder(status):
+            yield from self._inside(place, path)
+        else:
             raise self._refused(str(path), "a symbolic link" if stat.S_ISLNK(status.st_mode) else "no regular file")
 
-    def _inside(self, folder: Directory, path: PurePosixPath) -> Iterator[tuple[str, int]]:
-        for name in folder.names():
+    def _inside(self, folder: Path, path: PurePosixPath) -> Iterator[tuple[str, int]]:
+        for name in sorted(os.listdir(folder)):  # noqa: PTH208  (names, of which few are taken as paths)
             if not (name.startswith(".") or name.endswith("~") or name == "__pycache__"):
-                yield from self._walk(folder, path / name)
+                yield from self._walk(folder / name, path / name)
 
-    @contextlib.contextmanager
-    def _parent(self, path: PurePosixPath) -> Iterator[Directory]:
+    def _place(self, path: PurePosixPath) -> Path:
         try:
-            with Directory.open(self.root) as root, root.within(path.parts[:-1]) as parent:
-                yield parent
+            return plain_path(self.root, str(path))
         except NotADirectoryError as error:
             raise self._refused(str(path.parent), "or leads through, a symbolic link") from error
 
-    @contextlib.contextmanager
-    def _opened(self, name: str) -> Iterator[IO[bytes]]:
-        path = PurePosixPath(name)
-        with self._parent(path) as parent:
-            try:
-                file = parent.open_file(path.name)
-            except FileNotFoundError:
-                raise
-            except OSError as error:
-                raise self._refused(name, "no regular file that can be read") from error
-            with file:
-                yield file
+    def _opened(self, name: str) -> IO[bytes]:
+        try:
+            return open_plain(self._place(PurePosixPath(name)))
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise self._refused(name, "no regular file that can be read") from error
 
     def _refused(self, name: str, what: str) -> UsageError:
         return UsageError(

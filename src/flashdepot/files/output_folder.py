@@ -10,15 +10,17 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Literal
+from typing import Literal
 
 import msgspec
 
 from flashdepot.errors import FlashdepotError, UsageError
-from flashdepot.files.directory import Directory, is_plain_folder
+from flashdepot.files.atomic import sync_folder
+from flashdepot.files.directory import is_plain_folder, open_plain, plain_folder, plain_path, status_of
 from flashdepot.files.user_files import OutputFile, Written, folder_errors, identity_of, require_folder, require_safe
 
 _SMALL = 1 << 20
@@ -99,21 +101,19 @@ class OutputFolder(msgspec.Struct, frozen=True):
             obsolete = {place: identities for place, identities in known.items() if place not in {*there, *kept}}
             for file in files:
                 known[file.place] = known.get(file.place, frozenset()) | file.identities
-            doubtful = [f for f in files if (found := there[f.place]) is not None and found not in known[f.place]]
-            for file in doubtful:
-                self._require_no_obstacle(file.place, there[file.place] or "")
+            for file in files:
+                if (found := there[file.place]) is not None and found not in known[file.place]:
+                    self._require_disguised(file.place, found, known[file.place])
             changed = [f for f in files if there[f.place] != f.identity or f.modified_ns is not None]
             if not changed and there[listed.place] == listed.identity:
                 return self.path
-            stage = f".flashdepot-export-{os.urandom(4).hex()}"
+            stage = plain_folder(folder, f".flashdepot-export-{os.urandom(4).hex()}", create=True)
             try:
-                with folder.folder(stage, create=True) as staged, staged.folder(_NEW, create=True) as new:
-                    for file in (*changed, listed):
-                        file.put(new)
-                    for file in doubtful:
-                        self._require_part(folder, new, file, known[file.place])
+                new = plain_folder(stage, _NEW, create=True)
+                for file in (*changed, listed):
+                    file.put(new)
             except BaseException:
-                folder.remove_tree(stage)
+                shutil.rmtree(stage, ignore_errors=True)
                 raise
             self._replace(folder, stage, changed, obsolete)
             _remove_stages(folder, stage)
@@ -127,30 +127,28 @@ class OutputFolder(msgspec.Struct, frozen=True):
                 self._earlier(folder)
 
     @contextlib.contextmanager
-    def _open(self) -> Iterator[Directory]:
+    def _open(self) -> Iterator[Path]:
         """Open the folder, and take it away again when it was made here and nothing came to be in it."""
         chosen = Path(os.path.abspath(self.chosen))  # noqa: PTH100
         made = [path for path in dict.fromkeys((self.path, chosen)) if not path.exists()]
         chosen.mkdir(parents=True, exist_ok=True)
         try:
-            with Directory.open(chosen) as top, top.within([self.inside] if self.inside else [], create=True) as folder:
-                yield folder
+            yield plain_folder(chosen, self.inside, create=True) if self.inside else chosen
         except BaseException:
             for path in made:
                 with contextlib.suppress(OSError):
                     path.rmdir()
             raise
 
-    def _earlier(self, folder: Directory) -> dict[str, frozenset[str]]:
+    def _earlier(self, folder: Path) -> dict[str, frozenset[str]]:
         """What earlier runs wrote: by the listing, and by those that a killed run left in its stage.
 
         :raises UsageError: when the folder holds something else.
         """
-        names = folder.names()
-        stages = [name for name in names if _is_stage(folder, name)]
-        held = [name for name in names if name not in stages]
-        places = [(name, *place) for name in stages for place in ((_EARLIER,), (_NEW, self.listing))]
-        listings = [self._listed(folder, *place) for place in places]
+        paths = sorted(folder.iterdir())
+        stages = [path for path in paths if _is_stage(path)]
+        held = [path.name for path in paths if path not in stages]
+        listings = [self._listed(stage, place) for stage in stages for place in (_EARLIER, f"{_NEW}/{self.listing}")]
         ours = self._listed(folder, self.listing)
         if ours is None and held and (self.listing in held or not (stages or self.beside_others)):
             shown = ", ".join(held[:_NAMES_SHOWN]) + (", ..." if len(held) > _NAMES_SHOWN else "")
@@ -165,56 +163,43 @@ class OutputFolder(msgspec.Struct, frozen=True):
                 known[place] = known.get(place, frozenset()) | identities
         return known
 
-    def _listed(self, folder: Directory, *place: str) -> Written | None:
+    def _listed(self, folder: Path, place: str) -> Written | None:
         try:
-            with folder.within(place[:-1]) as inner, inner.open_file(place[-1]) as file:
+            with open_plain(plain_path(folder, place)) as file:
                 return self.read(file.read())
         except (OSError, ValueError, RecursionError):
             return None
 
-    def _require_no_obstacle(self, place: str, identity: str) -> None:
-        """:raises UsageError: for what is never replaced: a link, a folder, or anything else that is not a file."""
-        if identity and not identity.startswith("-> "):
-            return
+    def _require_disguised(self, place: str, identity: str, known: frozenset[str]) -> None:
+        """:raises UsageError: unless what is there is our own file in disguise: no other is replaced, nor a link or a folder."""
         path = self.path / place
-        kind = "a symbolic link" if identity else "a folder" if path.is_dir() else "not a file"
+        if not identity or identity.startswith("-> "):
+            kind = "a symbolic link" if identity else "a folder" if path.is_dir() else "not a file"
+            what = f"{path} is {kind}, which is in the way of a file of the {self.noun}: it is neither followed nor replaced."
+        else:
+            with open_plain(path) as file:
+                if os.fstat(file.fileno()).st_size <= _SMALL and self.disguised(file.read(), known):
+                    return
+            what = (
+                f"{path} is not a file that flashdepot wrote, or it was changed since: its bytes are no longer those that "
+                "were written. It is not replaced."
+            )
         raise UsageError(
-            f"{path} is {kind}, which is in the way of a file of the {self.noun}: it is neither followed nor replaced.",
-            hint=f"Move it away and run the same command again, or name another folder: {self.elsewhere}",
+            what, hint=f"Move it away and run the same command again, or name another folder: {self.elsewhere}"
         )
 
-    def _require_part(self, folder: Directory, new: Directory, file: OutputFile, known: frozenset[str]) -> None:
-        """:raises UsageError: unless the file that is there is a part of the new one, or our own in disguise."""
-        *folders, name = file.place.split("/")
-        with folder.within(folders) as parent, parent.open_file(name) as there:
-            if os.fstat(there.fileno()).st_size <= _SMALL and self.disguised(there.read(), known):
-                return
-            there.seek(0)
-            if not file.link:
-                with new.within(folders) as staged, staged.open_file(name) as whole:
-                    if _is_beginning(there, whole):
-                        return
-        raise UsageError(
-            f"{self.path / file.place} is not a file that flashdepot wrote, or it was changed since: its bytes are no "
-            "longer those that were written. It is not replaced.",
-            hint=f"Move it away and run the same command again, or name another folder: {self.elsewhere}",
-        )
-
-    def _replace(self, folder: Directory, stage: str, files: Sequence[OutputFile], obsolete: Written) -> None:
+    def _replace(self, folder: Path, stage: Path, files: Sequence[OutputFile], obsolete: Written) -> None:
         """From here to the end the folder has no listing, so nobody takes it for whole."""
-        with folder.folder(stage) as staged, staged.folder(_NEW) as new:
-            if folder.status(self.listing) is not None:
-                folder.move(self.listing, staged, _EARLIER)
-                staged.sync()
-            for place in sorted(obsolete):
-                _remove_obsolete(folder, place, obsolete[place])
-            for file in files:
-                *folders, name = file.place.split("/")
-                with new.within(folders) as source, folder.within(folders, create=True) as parent:
-                    source.move(name, parent, name)
-            folder.sync()
-            new.move(self.listing, folder, self.listing)
-            folder.sync()
+        if status_of(folder / self.listing) is not None:
+            (folder / self.listing).replace(stage / _EARLIER)
+            sync_folder(stage)
+        for place in sorted(obsolete):
+            _remove_obsolete(folder, place, obsolete[place])
+        for file in files:
+            plain_path(stage / _NEW, file.place).replace(plain_path(folder, file.place, create=True))
+        sync_folder(folder)
+        (stage / _NEW / self.listing).replace(folder / self.listing)
+        sync_folder(folder)
 
 
 def _listing_text(files: Sequence[OutputFile], kept: Mapping[str, str]) -> bytes:
@@ -225,37 +210,22 @@ def _listing_text(files: Sequence[OutputFile], kept: Mapping[str, str]) -> bytes
     ).encode()
 
 
-def _is_beginning(there: IO[bytes], new: IO[bytes]) -> bool:
-    """Whether one file is the beginning of another: one that was cut off loses nothing by being replaced."""
-    while chunk := there.read(_SMALL):
-        if new.read(len(chunk)) != chunk:
-            return False
-    return True
-
-
-def _remove_obsolete(folder: Directory, place: str, known: frozenset[str]) -> None:
+def _remove_obsolete(folder: Path, place: str, known: frozenset[str]) -> None:
     """Remove a file of an earlier run if its bytes are still those, and the folders that are empty then."""
     with contextlib.suppress(OSError, FlashdepotError):
         require_safe(place)
-        if identity_of(folder, place) not in known:
-            return
-        *folders, name = place.split("/")
-        with folder.within(folders) as parent:
-            parent.remove(name)
-        while folders:
-            *folders, name = folders
-            with folder.within(folders) as parent:
-                if not parent.remove_folder(name):  # somebody keeps something in it
-                    return
+        if identity_of(folder, place) in known:
+            path = plain_path(folder, place)
+            path.unlink()
+            for emptied in path.parents[: place.count("/")]:
+                emptied.rmdir()  # fails where somebody keeps something in it
 
 
-def _is_stage(folder: Directory, name: str) -> bool:
-    status = folder.status(name) if _STAGE.fullmatch(name) else None
-    return status is not None and is_plain_folder(status)
+def _is_stage(path: Path) -> bool:
+    return _STAGE.fullmatch(path.name) is not None and is_plain_folder(path.lstat())
 
 
-def _remove_stages(folder: Directory, ours: str) -> None:
-    for name in folder.names():
-        status = folder.status(name) if _is_stage(folder, name) else None
-        if status is not None and (name == ours or time.time() - status.st_mtime > _STAGE_LIFETIME):
-            folder.remove_tree(name)
+def _remove_stages(folder: Path, ours: Path) -> None:
+    for path in list(folder.iterdir()):
+        if path == ours or (_is_stage(path) and time.time() - path.lstat().st_mtime > _STAGE_LIFETIME):
+            shutil.rmtree(path, ignore_errors=True)

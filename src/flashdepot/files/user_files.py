@@ -14,8 +14,8 @@ from typing import IO
 import msgspec
 
 from flashdepot.errors import IntegrityError, UsageError
-from flashdepot.files.atomic import explain_disk_error, sha256_of
-from flashdepot.files.directory import Directory, is_plain_folder
+from flashdepot.files.atomic import explain_disk_error, sha256_of, sync_folder
+from flashdepot.files.directory import create_plain, is_plain_folder, open_plain, plain_path, status_of
 
 Written = Mapping[str, frozenset[str]]
 """What flashdepot wrote by place: the identities that a file there may have (see :attr:`OutputFile.identity`)."""
@@ -57,25 +57,24 @@ class OutputFile(msgspec.Struct, frozen=True):
         as_text = [hashlib.sha256(self.link.encode()).hexdigest()] if self.link else []
         return frozenset([self.identity, *as_text])
 
-    def put(self, top: Directory) -> None:
+    def put(self, top: Path) -> None:
         """Create it at its place below a folder, whole and on disk.
 
         :raises IntegrityError: when its bytes are not what the digest says.
         """
-        *folders, name = self.place.split("/")
-        with top.within(folders, create=True) as folder:
-            if self.link:
-                folder.create_link(name, self.link)
-                return
-            with folder.create(name) as target:
-                if (actual := _copy(self.content, target)) != self.digest:
-                    raise IntegrityError(
-                        f"The bytes for {self.place} are damaged: expected SHA-256 {self.digest}, found {actual}.",
-                        hint="Get the library again: flashdepot get",
-                    )
-                _finish(target, 0o644)
-                if self.modified_ns is not None:
-                    os.utime(folder.path / name if os.name == "nt" else target.fileno(), ns=(self.modified_ns,) * 2)
+        path = plain_path(top, self.place, create=True)
+        if self.link:
+            path.symlink_to(self.link)
+            return
+        with create_plain(path) as target:
+            if (actual := _copy(self.content, target)) != self.digest:
+                raise IntegrityError(
+                    f"The bytes for {self.place} are damaged: expected SHA-256 {self.digest}, found {actual}.",
+                    hint="Get the library again: flashdepot get",
+                )
+            finish(target, 0o644)
+        if self.modified_ns is not None:
+            os.utime(path, ns=(self.modified_ns,) * 2)
 
 
 def require_safe(place: str) -> None:
@@ -95,28 +94,26 @@ def require_safe(place: str) -> None:
             )
 
 
-def identity_of(top: Directory, place: str) -> str | None:
+def identity_of(top: Path, place: str) -> str | None:
     """The :attr:`OutputFile.identity` of what is at a place; empty for what is neither a file nor a link, else ``None``.
 
     :raises NotADirectoryError: when a link or a file is in place of a folder on the way.
     """
-    *folders, name = place.split("/")
     try:
-        with top.within(folders) as folder:
-            status = folder.status(name)
-            if status is None:
-                return None
-            if stat.S_ISLNK(status.st_mode):
-                return f"-> {folder.link(name)}"
-            if not stat.S_ISREG(status.st_mode):
-                return ""
-            with folder.open_file(name) as file:
-                return sha256_of(file)
+        path = plain_path(top, place)
+        status = path.lstat()
     except FileNotFoundError:
         return None
+    if stat.S_ISLNK(status.st_mode):
+        return f"-> {path.readlink()}"
+    if not stat.S_ISREG(status.st_mode):
+        return ""
+    with open_plain(path) as file:
+        return sha256_of(file)
 
 
-def _finish(file: IO[bytes], mode: int) -> None:
+def finish(file: IO[bytes], mode: int) -> None:
+    """Bring a file that was written on to the disk, with the rights that it is to have."""
     file.flush()
     if os.name != "nt":
         os.fchmod(file.fileno(), mode)
@@ -129,8 +126,7 @@ def _copy(content: bytes | Callable[[], Path], target: IO[bytes]) -> str:
         target.write(content)
         return hashlib.sha256(content).hexdigest()
     hashed = hashlib.sha256()
-    path = content()
-    with Directory.open(path.parent) as folder, folder.open_file(path.name) as source:
+    with open_plain(content()) as source:
         while chunk := source.read(_CHUNK):
             hashed.update(chunk)
             target.write(chunk)
@@ -144,34 +140,32 @@ def rewrite_file(chosen: Path, name: str, change: Callable[[bytes], bytes], else
     :param elsewhere: how the person at the keyboard names another folder.
     :raises UsageError: when it is anything else than a regular file.
     """
-    with folder_errors(chosen, elsewhere), Directory.open(chosen) as folder:
+    with folder_errors(chosen, elsewhere):
         mode, old = 0o644, b""
-        if (status := folder.status(name)) is not None:
+        if (status := status_of(chosen / name)) is not None:
             _require_regular(chosen / name, status, elsewhere)
-            mode = stat.S_IMODE(status.st_mode)
-            with folder.open_file(name) as file:
-                old = file.read()
+            mode, old = stat.S_IMODE(status.st_mode), read_regular(chosen / name)
         new = change(old)
         if new == old:
             return False
-        with _beside(folder, name, mode) as file:
+        with _beside(chosen / name, mode) as file:
             file.write(new)
         return True
 
 
 def read_regular(path: Path) -> bytes:
     """Read a file that is to be handed on; :raises OSError: when it is not there, or is a link or anything but a file."""
-    with Directory.open(path.parent) as folder, folder.open_file(path.name) as file:
+    with open_plain(path) as file:
         return file.read()
 
 
 def require_no_links(chosen: Path, names: Sequence[str], elsewhere: str) -> None:
     """:raises UsageError: when one of some names in a folder is a symbolic link, or neither a file nor a folder."""
-    with contextlib.suppress(FileNotFoundError), folder_errors(chosen, elsewhere), Directory.open(chosen) as folder:
-        for name in names:
-            status = folder.status(name)
+    with folder_errors(chosen, elsewhere):
+        for path in (chosen / name for name in names):
+            status = status_of(path)
             if status is not None and not is_plain_folder(status):
-                _require_regular(chosen / name, status, elsewhere)
+                _require_regular(path, status, elsewhere)
 
 
 @contextlib.contextmanager
@@ -184,14 +178,14 @@ def new_file(chosen: Path, name: str, elsewhere: str) -> Iterator[IO[bytes]]:
     require_safe(name)
     with folder_errors(chosen, elsewhere):
         chosen.mkdir(parents=True, exist_ok=True)
-        with Directory.open(chosen) as folder, _beside(folder, name, 0o644) as file:
+        with _beside(chosen / name, 0o644) as file:
             yield file
-            if (status := folder.status(name)) is None:
+            if (status := status_of(chosen / name)) is None:
                 return
             _require_regular(chosen / name, status, elsewhere)
             file.flush()
             file.seek(0)
-            if sha256_of(file) != identity_of(folder, name):
+            if sha256_of(file) != identity_of(chosen, name):
                 raise UsageError(
                     f"{chosen / name} is there already, with other bytes. It is not replaced.",
                     hint=f"Move it away and run the same command again, or name another folder: {elsewhere}",
@@ -246,14 +240,14 @@ def _require_regular(path: Path, status: os.stat_result, elsewhere: str) -> None
 
 
 @contextlib.contextmanager
-def _beside(folder: Directory, name: str, mode: int) -> Iterator[IO[bytes]]:
+def _beside(path: Path, mode: int) -> Iterator[IO[bytes]]:
     """Give a new file that takes its name when the block ends well; nothing is left behind when it does not."""
-    temporary = f".{name}.{os.urandom(4).hex()}.tmp"
+    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
     try:
-        with folder.create(temporary) as file:
+        with create_plain(temporary) as file:
             yield file
-            _finish(file, mode)
-        folder.move(temporary, folder, name)
-        folder.sync()
+            finish(file, mode)
+        temporary.replace(path)
+        sync_folder(path.parent)
     finally:
-        folder.remove(temporary)
+        temporary.unlink(missing_ok=True)

@@ -15,7 +15,9 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from flashdepot.errors import FlashdepotError, IntegrityError, NetworkError
-from flashdepot.files.directory import Directory, is_plain_file
+from flashdepot.files.atomic import sync_folder
+from flashdepot.files.directory import create_plain, is_plain_file, open_plain, plain_folder, plain_path
+from flashdepot.files.user_files import finish
 from flashdepot.model.remote import BUCKETS, RemoteSettings
 
 Received = Callable[[int], None]
@@ -175,78 +177,62 @@ class FolderBackend:
 
     def open(self, name: str, start: int) -> Opened:
         """See :class:`Backend`."""
-        with self._reaching(name) as (folder, last):
-            file = folder.open_file(last)
+        with self._reaching(name) as root:
+            file = open_plain(plain_path(root, name))
         file.seek(start)
         return Opened(start, _chunks(file))
 
     def size(self, name: str) -> int | None:
         """See :class:`Backend`."""
-        with self._reaching(name) as (folder, last):
-            status = folder.status(last)
-        return status.st_size if status is not None and is_plain_file(status) else None
-
-    @contextlib.contextmanager
-    def _reaching(self, name: str) -> Iterator[tuple[Directory, str]]:
-        *folders, last = name.split("/")
-        with self._opened() as root, _unless_links(name), root.within(folders) as folder:
-            yield folder, last
+        with self._reaching(name) as root:
+            status = plain_path(root, name).lstat()
+        return status.st_size if is_plain_file(status) else None
 
     def write(self, name: str, source: Path | bytes) -> None:
         """See :class:`Backend`."""
-        *folders, last = name.split("/")
-        with self._opened() as root, _unless_links(name), root.folder(_TEMPORARY, create=True) as temporary:
-            self._sweep(temporary)
-            unique = f"{os.getpid()}-{os.urandom(8).hex()}"
+        with self._reaching(name) as root:
+            folder = plain_folder(root, _TEMPORARY, create=True)
+            self._sweep(folder)
+            temporary = folder / f"{os.getpid()}-{os.urandom(8).hex()}"
             try:
-                with temporary.create(unique) as file:
+                with create_plain(temporary) as file:
                     if isinstance(source, bytes):
                         file.write(source)
                     else:
                         with source.open("rb") as data:
                             shutil.copyfileobj(data, file, _CHUNK)
-                    file.flush()
-                    os.fsync(file.fileno())
-                    if os.name == "posix":
-                        os.fchmod(file.fileno(), 0o644)
-                with root.within(folders, create=True) as folder:
-                    temporary.move(unique, folder, last)
-                    folder.sync()
+                    finish(file, 0o644)
+                place = plain_path(root, name, create=True)
+                temporary.replace(place)
+                sync_folder(place.parent)
             finally:
-                temporary.remove(unique)
+                temporary.unlink(missing_ok=True)
 
-    def _opened(self) -> Directory:
-        """A folder that is not there is a disk that is not mounted, and no answer."""
-        try:
-            return Directory.open(self._root)
-        except FileNotFoundError:
-            raise NetworkError(f"there is no folder {self._root}", hint="Mount it, or make it.") from None
-
-    def _sweep(self, temporary: Directory) -> None:
+    def _sweep(self, temporary: Path) -> None:
         """Remove what others began to write and never finished, once."""
         if self._swept:
             return
         self._swept = True
-        for name in temporary.names():
+        for path in list(temporary.iterdir()):
             with contextlib.suppress(OSError):
-                status = temporary.status(name)
-                if status is not None and time.time() - status.st_mtime > _ABANDONED:
-                    temporary.remove(name)
+                if time.time() - path.lstat().st_mtime > _ABANDONED:
+                    path.unlink()
 
-
-@contextlib.contextmanager
-def _unless_links(name: str) -> Iterator[None]:
-    """Say what a link, or anything else that is not a file or folder, means here."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in {errno.ENOTDIR, errno.ELOOP, errno.EINVAL}:
-            raise
-        raise NetworkError(
-            f"{name} cannot be reached: {error.filename or 'a part of it'} is not a plain file or folder, and no link in a "
-            "folder remote is followed",
-            hint="Remove what is there, and push again.",
-        ) from error
+    @contextlib.contextmanager
+    def _reaching(self, name: str) -> Iterator[Path]:
+        """Give the folder, and say what a link on the way to a file means. Without the folder a disk is not mounted."""
+        if not self._root.exists():
+            raise NetworkError(f"there is no folder {self._root}", hint="Mount it, or make it.")
+        try:
+            yield self._root
+        except OSError as error:
+            if error.errno not in {errno.ENOTDIR, errno.ELOOP, errno.EINVAL}:
+                raise
+            raise NetworkError(
+                f"{name} cannot be reached: {error.filename or 'a part of it'} is not a plain file or folder, and no link "
+                "in a folder remote is followed",
+                hint="Remove what is there, and push again.",
+            ) from error
 
 
 def _chunks(file: IO[bytes]) -> Generator[bytes, None, None]:
