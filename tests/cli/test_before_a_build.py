@@ -18,7 +18,7 @@ from flashdepot.errors import ConsentError, NetworkError, UsageError
 from flashdepot.events import Events
 from flashdepot.model.limits import Compiling
 from flashdepot.resolve.consent import may_compile
-from support.tools import at_a_terminal
+from support.tools import at_a_terminal, flashdepot_here
 
 LONG = ("--arch", "80")
 SHORT = ("--profile", "quick", "--arch", "80")
@@ -27,6 +27,7 @@ SHORT = ("--profile", "quick", "--arch", "80")
 @pytest.fixture(autouse=True)
 def _nobody_has_agreed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FLASHDEPOT_BUILD")
+    monkeypatch.setattr("flashdepot.host.tools.find_compilers", tuple)  # no compiler is asked its version
 
 
 @pytest.fixture
@@ -37,8 +38,7 @@ def depot(tmp_path: Path) -> Path:
 
 def offline(*words: str, depot: Path) -> subprocess.CompletedProcess[str]:
     """A run without terminal and network: what goes on to fetch anything ends with exit code 7."""
-    command = [sys.executable, "-m", "flashdepot", *words, "--depot", str(depot), "--offline"]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=depot.parent, timeout=120)
+    return flashdepot_here(*words, "--depot", depot, "--offline", cwd=depot.parent)
 
 
 @pytest.mark.parametrize("command", [["get"], ["build"], ["wheel", "--out", "dist"], ["vendor"]])
@@ -193,6 +193,7 @@ def test_a_yes_is_an_option_before_a_variable_before_a_project_before_a_users_se
         said()
     settings.write_text("colour = 1")
     monkeypatch.delenv("FLASHDEPOT_BUILD")
+    monkeypatch.setattr("flashdepot.host.tools.find_compilers", tuple)  # no compiler is asked its version
     project.unlink()
     with pytest.raises(UsageError, match="'colour' is not a setting"):
         said()

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from datetime import timedelta
 from pathlib import Path
 
@@ -15,11 +14,11 @@ from flashdepot.depot.verify import verify
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.target import parse_list
 from support.depots import make_depot_older, make_request, record_unit, store_library
+from support.tools import flashdepot_here
 
 
 def flashdepot(*words: str, depot: Depot) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "flashdepot", *words, "--depot", str(depot.root)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return flashdepot_here(*words, "--depot", depot.root)
 
 
 def bytes_below(folder: Path) -> int:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -8,12 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from support.tools import flashdepot_here
+
+HOST = Path(__file__).parent / "records" / "ubuntu-24.04-h100.json"
 FAILED = "a.cu(3): warning\nnvcc fatal   : Unsupported gpu architecture 'compute_120'\n"
 
 
 def run(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "flashdepot", "explain", *arguments]
-    return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+        return flashdepot_here("explain", "--host", HOST, *arguments)
 
 
 def test_a_file_is_explained(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ TOPICS = {
 ENVIRONMENT = {"torch-with-cuda"}
 """What speaks against the environment, whatever is installed."""
 
-EXAMPLES = int(os.environ.get("FLASHDEPOT_FUZZ_EXAMPLES", "40"))
+EXAMPLES = int(os.environ.get("FLASHDEPOT_FUZZ_EXAMPLES", "16"))
 many = settings(max_examples=400, deadline=None)
 
 

@@ -6,8 +6,6 @@ import hashlib
 import json
 import os
 import re
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 from urllib.parse import unquote
@@ -19,6 +17,7 @@ from flashdepot import api
 from flashdepot.errors import IncompatibleError, IntegrityError, UsageError
 from flashdepot.model.index_record import RECORD_NAME, IndexRecord
 from index.conftest import Publish
+from support.tools import flashdepot_here
 from support.wheels import WheelMaker
 
 LATER = 1_790_100_000
@@ -243,11 +242,11 @@ def test_an_address_that_no_command_should_hold_is_refused(
 
 def test_the_command_takes_files_and_says_what_it_did(maker: WheelMaker, public: Path) -> None:
     wheel = maker.make().path
-    command = [sys.executable, "-m", "flashdepot", "index", str(public), str(wheel), "--depot", str(maker.depot.root)]
-    done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False)
+    command = ("index", public, wheel, "--depot", maker.depot.root)
+    done = flashdepot_here(*command, "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert (document["path"], document["added"]) == (str(public), [wheel.name])
     assert document["shelves"]["simple"] == {"wheels": 1, "taken": [wheel.name]}
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = flashdepot_here(*command)
     assert (done.stdout, "0 new" in done.stderr) == (f"{public}\n", True)

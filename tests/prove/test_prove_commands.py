@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from flashdepot import prove
+from support.tools import flashdepot_here
 
 ROW = {"dtype": "bf16", "what": "forward, head dim 64", "error": 0.001, "bound": 0.004, "ok": True}
 VERIFIED = {
@@ -54,8 +55,7 @@ def answering(folder: Path, document: Any) -> str:
 
 
 def flashdepot(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "flashdepot", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return flashdepot_here(*arguments)
 
 
 def test_right_results_end_well_and_are_shown_with_their_bounds(tmp_path: Path) -> None:

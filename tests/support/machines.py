@@ -34,6 +34,7 @@ from flashdepot.net import fetch as net
 from flashdepot.net.fetch import offline
 from flashdepot.process.confinement import UNCONFINED
 from flashdepot.remotes import Remotes
+from flashdepot.remotes import push as pushing
 from flashdepot.remotes.keys import new_key
 from flashdepot.remotes.push import Pushed, push
 from flashdepot.remotes.user_settings import UserSettings
@@ -111,6 +112,7 @@ def make_world(folder: Path, monkeypatch: pytest.MonkeyPatch) -> World:
         return destination
 
     monkeypatch.setattr(net, "fetch", fetch)
+    monkeypatch.setattr(pushing, "_PAUSE", (0.01, 0.02))
     # The machine's own toolkits would be taken before the stand-in.
     probe = host.probe
     monkeypatch.setattr(host, "probe", lambda **options: replace(probe(**options), toolkits=()))
@@ -287,6 +289,7 @@ def server() -> Iterator[RemoteServer]:
 def new_party(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Party]:
     monkeypatch.delenv("FLASHDEPOT_OFFLINE", raising=False)
     monkeypatch.delenv("FLASHDEPOT_SIGNING_KEY", raising=False)
+    monkeypatch.setattr(pushing, "_PAUSE", (0.01, 0.02))  # nobody else pushes, unless a test says so
     return lambda name: Party(tmp_path / name, monkeypatch)
 
 

@@ -78,7 +78,7 @@ def flashdepot_here(*words: object, cwd: Path | None = None, **variables: str) -
     from flashdepot.cli import run  # noqa: PLC0415  (most tests need no command line)
 
     line = ["flashdepot", *map(str, words)]
-    out, err = io.StringIO(), io.StringIO()
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.setattr(sys, "argv", line)
         patch.setattr(signal, "signal", lambda *_: None)
@@ -87,7 +87,8 @@ def flashdepot_here(*words: object, cwd: Path | None = None, **variables: str) -
         if cwd is not None:
             patch.chdir(cwd)
         code = run()
-    return subprocess.CompletedProcess(line, code, out.getvalue(), err.getvalue())
+    said = [stream.buffer.getvalue().decode(errors="surrogateescape") for stream in (out, err)]  # type: ignore[attr-defined]
+    return subprocess.CompletedProcess(line, code, *said)
 
 
 _LIMIT = 120.0

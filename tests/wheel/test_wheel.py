@@ -8,8 +8,6 @@ import hashlib
 import io
 import json
 import os
-import subprocess
-import sys
 import time
 import zipfile
 from collections.abc import Mapping
@@ -48,6 +46,7 @@ from flashdepot.upstream import SourceTree
 from flashdepot.upstream.source import read_folder
 from flashdepot.wheel import Wheel, build_jax_wheel, build_wheel
 from flashdepot.wheel.builder import RUNTIME, wheel_text
+from support.tools import flashdepot_here
 from support.upstreams import LAYOUT
 from support.wheels import PACKAGE, make_source, schema_errors, store_wheel_library
 
@@ -314,9 +313,8 @@ def test_library_and_package_of_different_sources_make_no_wheel(
 def test_the_command_writes_the_wheel_of_a_stored_library(
     depot: Depot, tree: SourceTree, manifest: Manifest, tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-m", "flashdepot", "wheel", "--profile", "quick", "--arch", "80", "--json"]
-    command += ["--upstream", str(tree.root), "--depot", str(depot.root), "--out", "dist"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    words = ("--profile", "quick", "--arch", "80", "--upstream", tree.root, "--depot", depot.root, "--out", "dist")
+    done = flashdepot_here("wheel", "--json", *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     path = Path(document["path"])
