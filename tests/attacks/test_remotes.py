@@ -336,41 +336,12 @@ def test_push_verify_writes_again_what_has_other_bytes_of_the_right_size(
     assert reader.fetch(team) == pushed
 
 
-def test_every_push_draws_some_blobs_and_one_that_is_wrong_has_all_looked_at(
-    pushed: Manifest, maker: Party, team: RemoteSettings, server: RemoteServer, monkeypatch: pytest.MonkeyPatch
+def test_what_a_reader_got_wrong_is_said_with_what_repairs_it(
+    pushed: Manifest, reader: Party, team: RemoteSettings, server: RemoteServer
 ) -> None:
-    monkeypatch.setattr(pushing, "_DRAWN", 1)
-    names = server.blobs()
-    for name in names:
-        damage(server, name)
-    assert maker.push(team, pushed).repaired == len(names)
-    server.seen.clear()
-    assert maker.push(team, pushed).repaired == 0
-    assert len([path for method, path in server.seen if method == "GET" and path.startswith("blobs/")]) == 1
-
-
-@pytest.mark.parametrize("change", ["other bytes", "longer"])
-def test_what_a_reader_got_wrong_is_written_again_by_the_next_push_of_its_depot(
-    change: str,
-    pushed: Manifest,
-    maker: Party,
-    reader: Party,
-    team: RemoteSettings,
-    server: RemoteServer,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(pushing, "_DRAWN", 0)
-    name = blob_place(max(pushed.files, key=lambda file: file.size).digest)
-    right = damage(server, name)
-    if change == "longer":
-        server.files[name] += b"x"
+    damage(server, blob_place(max(pushed.files, key=lambda file: file.size).digest))
     assert reader.fetch(team) is None
-    reader.key("second")
-    reader.store()
-    done = reader.push(team, pushed)
-    assert done.repaired + done.blobs > 0
-    assert server.files[name] == right
-    assert not list(reader.depot.layout.downloads.glob("wrong-*")) or change == "longer"
+    assert "flashdepot depot push --verify" in reader.warnings[-1]
 
 
 @pytest.fixture

@@ -28,10 +28,9 @@ from flashdepot.model.manifest import Manifest
 from flashdepot.publish.matrix import PublishedPart, PublishMatrix
 from flashdepot.publish.report import FAILED, PartReport, PublishReport, require_own, verify_wheel, waiting
 from flashdepot.remotes import Remotes, users_remotes
-from flashdepot.remotes.fetch import take_library
 from flashdepot.remotes.keys import VARIABLE, SigningKey, choose_key, own_keys
 from flashdepot.remotes.push import push
-from flashdepot.remotes.remote import OpenRemote
+from flashdepot.remotes.remote import OpenRemote, take_library
 from flashdepot.remotes.sync import stock
 from flashdepot.remotes.trust import Envelope
 from flashdepot.remotes.user_settings import UserSettings

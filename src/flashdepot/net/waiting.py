@@ -10,7 +10,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar, cast
+from typing import TypeVar, cast
 
 from flashdepot.errors import NetworkError
 
@@ -61,41 +61,6 @@ class Pace:
         """Let all transfers end."""
         with self._lock:
             self._abandoned = True
-
-
-class Begun(Generic[_R]):
-    """An action that runs from now on, while its caller does something else.
-
-    :param since: the moment from which its time counts, where that is not now.
-    """
-
-    def __init__(self, action: Callable[[], _R], who: str, since: float | None = None) -> None:
-        self._who = who
-        self._result: _R | None = None
-        self._error: BaseException | None = None
-        self._done = threading.Event()
-        self._since = time.monotonic() if since is None else since
-
-        def work() -> None:
-            try:
-                self._result = action()
-            except BaseException as error:  # noqa: BLE001  (raised where it is waited for)
-                self._error = error
-            self._done.set()
-
-        threading.Thread(target=work, daemon=True, name=f"waiting for {who}").start()
-
-    def is_done(self, seconds: float) -> bool:
-        """Whether it ends within so many seconds from now."""
-        return self._done.wait(seconds)
-
-    def result(self, seconds: float) -> _R:
-        """Its result, or its error; :raises NetworkError: when it takes longer than so many seconds of its time."""
-        if not self._done.wait(max(0.0, self._since + seconds - time.monotonic())):
-            raise NetworkError(f"{self._who} has not answered within {seconds:g} s")
-        if self._error is not None:
-            raise self._error
-        return cast("_R", self._result)  # an action that failed has an error
 
 
 def within(seconds: float, who: str, action: Callable[[], _R]) -> _R:

@@ -5,7 +5,6 @@ Importing this costs next to nothing, because a hit of the depot needs no remote
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
@@ -24,10 +23,6 @@ if TYPE_CHECKING:
 
 
 _T = TypeVar("_T")
-
-_IMPATIENT = 0.15
-"""Seconds after which the other remotes are asked as well, in the time of the first: any number that do not answer cost
-the wait for one."""
 
 
 def users_remotes() -> Sequence[RemoteSettings]:
@@ -63,31 +58,26 @@ class Remotes(NoRemotes):
         """See :class:`NoRemotes`."""
         if not self.all():
             return None
-        from flashdepot.remotes import fetch  # noqa: PLC0415  (a hit needs none of it, nor who has no remote)
+        from flashdepot.remotes.remote import offers  # noqa: PLC0415  (a hit needs none of it, nor who has no remote)
 
-        found = self._first(lambda: fetch.request_place(request), lambda remote: fetch.offers(remote, request))
+        found = self._first(lambda remote: offers(remote, request))
         return found[0].summary if found else None
 
     def fetch_library(self, depot: Depot, request: Request, events: Events) -> Manifest | None:
         """See :class:`NoRemotes`."""
         if not self.all():
             return None
-        from flashdepot.remotes import fetch  # noqa: PLC0415
+        from flashdepot.remotes.remote import fetch_library  # noqa: PLC0415
 
-        return self._first(
-            lambda: fetch.request_place(request), lambda remote: fetch.fetch_library(remote, depot, request, events)
-        )
+        return self._first(lambda remote: fetch_library(remote, depot, request, events))
 
     def fetch_recipe(self, depot: Depot, recipe_key: str, events: Events) -> Manifest | None:
         """See :class:`NoRemotes`."""
         if not self.all():
             return None
-        from flashdepot.remotes import fetch  # noqa: PLC0415
+        from flashdepot.remotes.remote import fetch_recipe  # noqa: PLC0415
 
-        return self._first(
-            lambda: fetch.recipe_place(recipe_key),
-            lambda remote: fetch.fetch_recipe(remote, depot, recipe_key, events),
-        )
+        return self._first(lambda remote: fetch_recipe(remote, depot, recipe_key, events))
 
     def fetch_actions(
         self,
@@ -100,13 +90,13 @@ class Remotes(NoRemotes):
         wanted = set(intents)
         if not wanted or not self.all():
             return
-        from flashdepot.remotes import fetch  # noqa: PLC0415
+        from flashdepot.remotes.remote import fetch_units  # noqa: PLC0415
 
         def units(remote: OpenRemote) -> bool:
-            fetch.fetch_units(remote, depot, wanted, current_digest, note)
+            fetch_units(remote, depot, wanted, current_digest, note)
             return not wanted
 
-        self._first(lambda: fetch.unit_place(min(wanted)), units)
+        self._first(units)
 
     def share(self, depot: Depot, manifest: Manifest, events: Events) -> None:
         """See :class:`NoRemotes`."""
@@ -140,24 +130,13 @@ class Remotes(NoRemotes):
             self._opened = [OpenRemote(trust, self._warn) for trust in trust_of(settings)]
         return self._opened
 
-    def _first(self, place: Callable[[], str], ask: Callable[[OpenRemote], _T | None]) -> _T | None:
-        """The first answer that is one, of all remotes in order; one that fails is not asked again.
-
-        :param place: the record that each is asked for first.
-        """
-        usable = list(self._usable())
-        all_asked = False
-        for number, remote in enumerate(usable, start=1):
-            others = usable[number:]
-            began = time.monotonic()
-            if others and not all_asked and not remote.answers(place(), _IMPATIENT):
-                for other in others:
-                    other.begin(place(), since=began)
-                all_asked = True
+    def _first(self, ask: Callable[[OpenRemote], _T | None]) -> _T | None:
+        """The first answer that is one, of all remotes in order; one that fails is not asked again."""
+        for remote in self._usable():
             try:
                 if answer := ask(remote):
                     return answer
-            except FlashdepotError as error:
+            except FlashdepotError as error:  # noqa: PERF203  (a loop of a few remotes)
                 remote.fail(error)
         return None
 

@@ -76,8 +76,12 @@ def require_name(name: str) -> None:
         raise UsageError(f"'{name[:80]}' is not a name for a key: letters, digits, '.', '_' and '-', at most 64.")
 
 
-def _write(key: SigningKey, path: Path) -> Path:
-    """Write a private key, whole and on the disk, into a file that only this user reads; nothing is left of a failure."""
+def _write(key: SigningKey, beside: Path) -> Path:
+    """Write a private key, whole and on the disk, into a file that only this user reads; nothing is left of a failure.
+
+    :param beside: the file whose place :func:`_put` gives it.
+    """
+    path = beside.with_name(f"{beside.name}.tmp")
     with disk_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         path.unlink(missing_ok=True)
@@ -108,27 +112,6 @@ def own_keys(folder: Path) -> list[Path]:
     return sorted(folder.glob(f"*{_ENDING}"))
 
 
-def _next(path: Path) -> Path:
-    """Where the next private key is until it takes the place of the present one."""
-    return path.with_name(f"{path.name}.next")
-
-
-def _finish_rotation(settings: UserSettings, name: str) -> SigningKey | None:
-    """Give a key its place when it is trusted already, since the rotation was stopped before; ``None`` if none was."""
-    path = _place(settings, name)
-    if not _next(path).exists():
-        return None
-    with settings.locked():
-        try:
-            key = SigningKey.read(_next(path))
-        except FlashdepotError:
-            return None  # it was never written whole, so that nobody trusts it
-        if not any(known.key.id == key.public.id and known.revoked is None for known in settings.trusted_keys()):
-            return None
-        _put(_next(path), path)
-    return SigningKey.read(path)
-
-
 def choose_key(
     settings: UserSettings, name: str | None = None, environment: Mapping[str, str] = os.environ
 ) -> SigningKey:
@@ -157,7 +140,7 @@ def _chosen(settings: UserSettings, name: str | None, environment: Mapping[str, 
         return SigningKey.read(Path(value))
     if name is not None:
         require_name(name)
-        return _finish_rotation(settings, name) or SigningKey.read(_place(settings, name))
+        return SigningKey.read(_place(settings, name))
     found = own_keys(settings.private_keys)
     if not found:
         raise UsageError(
@@ -167,7 +150,7 @@ def _chosen(settings: UserSettings, name: str | None, environment: Mapping[str, 
     if len(found) > 1:
         names = ", ".join(path.stem for path in found)
         raise UsageError(f"There are several keys: {names}.", hint=f"Name one: {VARIABLE}={found[0]}")
-    return _finish_rotation(settings, found[0].stem) or SigningKey.read(found[0])
+    return SigningKey.read(found[0])
 
 
 class MadeKey(msgspec.Struct, frozen=True):
@@ -200,7 +183,7 @@ def new_key(settings: UserSettings, name: str, expires: date | None) -> MadeKey:
             raise UsageError(
                 f"There is a key {name} already: {path}.", hint=f"Replace it: flashdepot keys rotate {name}"
             )
-        _put(_write(key, path.with_name(f"{path.name}.tmp")), path)
+        _put(_write(key, path), path)
         settings.trust(TrustedKey(key.public, expires=expires))
     return MadeKey(path, key.public)
 
@@ -208,18 +191,16 @@ def new_key(settings: UserSettings, name: str, expires: date | None) -> MadeKey:
 def rotate_key(settings: UserSettings, name: str | None, days: int, expires: date | None) -> MadeKey:
     """Replace a key of this user's by a new one of the same name; the old one is trusted for some days more.
 
-    A kill leaves the old key, or both, or the new one: the new key is on the disk before it is trusted, and trusted before
-    it takes the place of the old one. A rotation that was stopped is finished by the next one, or by whatever signs next.
+    The new key is on the disk before it is trusted, and trusted before it takes the place of the old one: after a kill the
+    old one signs as before, or the new one.
 
     :raises UsageError: when there is no such key, or several and none is named.
     """
     with settings.locked():
         name = _own_name(settings, name)
         path = _place(settings, name)
-        if (finished := _finish_rotation(settings, name)) is not None:
-            return MadeKey(path, finished.public)
         old, new = _public_of(path), SigningKey.new(name)
-        written = _write(new, _next(path))
+        written = _write(new, path)
         known = [
             _until(trusted, name, days) if old and trusted.key.id == old.id else trusted
             for trusted in settings.trusted_keys()

@@ -27,7 +27,7 @@ from flashdepot.model.limits import size
 from flashdepot.model.manifest import Manifest
 from flashdepot.net.waiting import each, within
 from flashdepot.remotes.keys import SigningKey, choose_key
-from flashdepot.remotes.remote import OpenRemote, complaint
+from flashdepot.remotes.remote import OpenRemote
 from flashdepot.remotes.statements import (
     Edition,
     LibraryStatement,
@@ -44,9 +44,6 @@ from flashdepot.remotes.user_settings import UserSettings
 _ROUNDS = 6
 _PAUSE = (0.3, 0.9)
 """Seconds after which records are checked again: longer than others take between reading one and writing it."""
-
-_DRAWN = 4
-"""Blobs that are read, of those that are there already."""
 
 _SECONDS = 60.0
 _SLOWEST = 64 << 10
@@ -90,11 +87,8 @@ def push(
 ) -> Pushed:
     """Put libraries and the units behind them there, signed; what is there already is not sent again.
 
-    Of what is there some blobs are read, and those that this depot once got wrong from there. When one has other bytes it
-    is written again, and all are read.
-
     :param key: what to sign with; this user's, or none where the remote takes unsigned records, when it is not given.
-    :param verify: read every blob that is there.
+    :param verify: read every blob that is there, and write those again that have other bytes.
     :raises UsageError: when there is no key; :raises IntegrityError: when a library is damaged. Nothing is sent then.
     :raises NetworkError: when the remote cannot be written; no record is there then whose blobs are not.
     """
@@ -120,6 +114,9 @@ def push(
     def is_missing(blob: _Source) -> bool:  # as far as its size says
         return remote.store.size(blob_place(blob[0])) != _length(blob[1])
 
+    def is_wrong(blob: _Source) -> bool:
+        return remote.store.digest(blob_place(blob[0]), _length(blob[1])) != blob[0]
+
     def put(blob: _Source) -> int:
         remote.store.write(blob_place(blob[0]), blob[1])
         return _length(blob[1])
@@ -127,10 +124,8 @@ def push(
     blobs = list(sources.items())
     missing = list(compress(blobs, each(blobs, is_missing, remote.name, seconds=longest)))
     there = [blob for blob in blobs if blob not in missing]
-    wrong = _wrong(remote, depot, there, everything=verify, seconds=longest)
+    wrong = list(compress(there, each(there, is_wrong, remote.name, seconds=longest))) if verify else []
     sent = each([*missing, *wrong], put, remote.name, seconds=longest)
-    for digest, _ in wrong:
-        complaint(depot, remote.settings.url, digest).unlink(missing_ok=True)
     records = _put_records(remote, units, key, longest)
     # Before the libraries, and again if another machine with this key has written its own meanwhile.
     _put_state(remote, stands, key)
@@ -169,28 +164,6 @@ def _records(depot: Depot, manifest: Manifest) -> Iterable[ActionRecord]:
         record = depot.actions.read(depot.layout.action(key))
         if record is not None and depot.blobs.find(record.object.digest) is not None:
             yield record
-
-
-def _wrong(
-    remote: OpenRemote, depot: Depot, there: Sequence[_Source], *, everything: bool, seconds: float
-) -> list[_Source]:
-    """The blobs of those that are there whose bytes are others than their name says, as far as they are checked."""
-
-    def is_wrong(blob: _Source) -> bool:
-        return remote.store.digest(blob_place(blob[0]), _length(blob[1])) != blob[0]
-
-    complained = [blob for blob in there if complaint(depot, remote.settings.url, blob[0]).exists()]
-    others = [blob for blob in there if blob not in complained]
-    drawn = others if everything else random.SystemRandom().sample(others, min(_DRAWN, len(others)))
-    looked = [*complained, *drawn]
-    found = list(compress(looked, each(looked, is_wrong, remote.name, seconds=seconds)))
-    if found and not everything:
-        rest = [blob for blob in others if blob not in drawn]
-        found += compress(rest, each(rest, is_wrong, remote.name, seconds=seconds))
-    for blob in complained:
-        if blob not in found:
-            complaint(depot, remote.settings.url, blob[0]).unlink(missing_ok=True)
-    return found
 
 
 def _length(source: Path | bytes) -> int:

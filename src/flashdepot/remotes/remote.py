@@ -1,22 +1,24 @@
-"""One remote as its reader sees it: records that are trusted, and bytes that are what their digests say."""
+"""One remote as its reader sees it: records that are trusted, bytes that are what their digests say, and both put into a depot."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
-from flashdepot.depot import Depot
-from flashdepot.depot.actions import Output
+from flashdepot.depot import Depot, choose
+from flashdepot.depot.actions import ActionRecord, Output
 from flashdepot.errors import FlashdepotError, IntegrityError
+from flashdepot.events import Events
 from flashdepot.files.atomic import disk_errors, sha256_file
-from flashdepot.model.manifest import Manifest
+from flashdepot.fit.requests import unmet
+from flashdepot.model.limits import size
+from flashdepot.model.manifest import LIBRARY, Manifest
 from flashdepot.model.remote import PublicKey
 from flashdepot.model.request import Request
-from flashdepot.net.waiting import Begun, Pace, each, within
+from flashdepot.net.waiting import Pace, each, within
 from flashdepot.remotes.statements import (
     LibraryStatement,
     StateStatement,
@@ -37,6 +39,7 @@ _LONGEST_MANIFEST = 8 << 20
 _LONGEST_NAMES = 4 << 20
 _SECONDS_PER_RECORD = 0.25
 _PUSH_AGAIN = "Let its builder push again: flashdepot depot push"
+_REPAIR = "Who has it whole can repair it: flashdepot depot push --verify"
 
 
 class SignedLibrary(msgspec.Struct, frozen=True):
@@ -60,7 +63,6 @@ class OpenRemote:
         self._store: Store | None = None
         self._names: dict[str, bytes] = {}
         self._states: dict[str, StateStatement | Refusal] = {}
-        self._begun: tuple[str, Begun[bytes | None]] | None = None
         self.is_dead = False
 
     @property
@@ -144,33 +146,13 @@ class OpenRemote:
             self._warned.add(text)
             self._warn(text)
 
-    def begin(self, place: str, since: float | None = None) -> None:
-        """Ask for a record without waiting for it: whatever is asked next begins with that answer.
-
-        :param since: the moment from which its time counts, where that is not now.
-        """
-        if self._begun is None:
-            self._begun = place, Begun(lambda: self._read(place), self.name, since)
-
-    def answers(self, place: str, seconds: float) -> bool:
-        """Whether it answers within so many seconds when it is asked for a record; the answer may be an error."""
-        self.begin(place)
-        return self._begun is None or self._begun[1].is_done(seconds)
-
-    def _record(self, place: str) -> bytes | None:
-        begun, self._begun = self._begun, None
-        if begun is not None:
-            data = begun[1].result(self.settings.timeout)
-            if begun[0] == place:
-                return data
-        return within(self.settings.timeout, self.name, lambda: self._read(place))
-
     def _many(self, places: Sequence[str]) -> list[bytes | None]:
         """Several records, in order. Of a remote that does not answer to the first nothing more is asked."""
         if not places:
             return []
         seconds = self.settings.timeout + _SECONDS_PER_RECORD * len(places)
-        return [self._record(places[0]), *each(places[1:], self._read, self.name, seconds=seconds)]
+        first = within(self.settings.timeout, self.name, lambda: self._read(places[0]))
+        return [first, *each(places[1:], self._read, self.name, seconds=seconds)]
 
     def _read(self, place: str) -> bytes | None:
         try:
@@ -271,12 +253,110 @@ class OpenRemote:
                 raise IntegrityError(f"{place} is not there") from None
             except IntegrityError:
                 part.unlink(missing_ok=True)
-                complaint(depot, self.settings.url, blob.digest).touch()
                 raise
             depot.blobs.put_file(part)
             part.unlink(missing_ok=True)
 
 
-def complaint(depot: Depot, url: str, digest: str) -> Path:
-    """The file that says that a remote has had other bytes for a blob: the next push from this depot reads it."""
-    return depot.layout.downloads / f"wrong-{hashlib.sha256(url.encode()).hexdigest()[:16]}-{digest}"
+def offers(remote: OpenRemote, request: Request) -> list[LibraryStatement]:
+    """The libraries of a remote that serve a request, the best first; raises as :class:`Store`."""
+    left = [statement for statement in remote.libraries(request) if statement.summary.kind == LIBRARY]
+    found = []
+    while taken := choose(request, (statement.summary for statement in left)).taken:
+        best = next(statement for statement in left if statement.summary is taken)
+        found.append(best)
+        left.remove(best)
+    return found
+
+
+def fetch_library(remote: OpenRemote, depot: Depot, request: Request, events: Events) -> Manifest | None:
+    """Put the best library of a remote that serves a request into the depot; ``None`` when it has none.
+
+    :raises NetworkError: when the remote fails or is too slow.
+    """
+    for statement in offers(remote, request):
+        if (manifest := take_library(remote, depot, statement, events)) and not unmet(request, manifest):
+            return manifest
+    return None
+
+
+def fetch_recipe(remote: OpenRemote, depot: Depot, recipe_key: str, events: Events) -> Manifest | None:
+    """Put the library of a recipe into the depot; ``None`` when the remote does not have it, or not whole.
+
+    :raises NetworkError: when the remote fails or is too slow.
+    """
+    for statement in remote.library(recipe_key):
+        if manifest := take_library(remote, depot, statement, events):
+            return manifest
+    return None
+
+
+def take_library(remote: OpenRemote, depot: Depot, statement: LibraryStatement, events: Events) -> Manifest | None:
+    """Put one library of a remote into the depot; ``None``, with a warning, when it lacks a part or a part is wrong.
+
+    :raises NetworkError: when the remote fails or is too slow.
+    """
+    try:
+        manifest = remote.manifest(statement)
+        blobs = [Output(file.digest, file.size) for file in manifest.files if not file.link]
+        total = sum(blob.size for blob in dict.fromkeys(blobs))
+        with events.download(f"{manifest.recipe_key[:12]} from {remote.name}") as progress:
+            remote.fetch(blobs, depot, lambda done: progress(done, total) if done else None)
+        depot.artifacts.adopt(manifest)
+    except IntegrityError as error:
+        remote.warn(
+            f"The library {statement.summary.recipe_key[:12]} of {remote.name} is not used: {error.message}. {_REPAIR}"
+        )
+        return None
+    return manifest
+
+
+def fetch_units(
+    remote: OpenRemote,
+    depot: Depot,
+    wanted: set[str],
+    current_digest: Callable[[str], str | None],
+    note: Callable[[str], None],
+) -> None:
+    """Put what a remote has of some compiler runs into the depot, and take their intents out of ``wanted``.
+
+    :raises NetworkError: when the remote fails or is too slow; what has arrived by then is in the depot.
+    """
+    known = remote.units(wanted)
+    remote.names([statement for statements in known.values() for statement in statements])
+    records = [record for statements in known.values() if (record := _unchanged(remote, statements, current_digest))]
+    if not records:
+        return
+    total = sum(record.object.size for record in records)
+    note(f"Fetching {len(records)} of {len(wanted)} compilations from {remote.name}, {size(total)}.")
+    try:
+        remote.fetch([record.object for record in records], depot, lambda _done: None)
+    except IntegrityError as error:
+        remote.warn(f"{remote.name}: {error.message}. What it was for is compiled. {_REPAIR}")
+    for record in records:
+        if (path := depot.blobs.find(record.object.digest)) is not None:
+            depot.actions.record(record, path)
+            wanted.discard(record.intent_key)
+
+
+def _unchanged(
+    remote: OpenRemote, statements: list[UnitStatement], current_digest: Callable[[str], str | None]
+) -> ActionRecord | None:
+    """The first run of inputs that are now what they were then."""
+    for statement in statements:
+        try:
+            inputs = remote.inputs(statement, current_digest)
+        except IntegrityError:
+            continue
+        if inputs is not None:
+            return ActionRecord(
+                action_key=statement.action_key,
+                intent_key=statement.intent_key,
+                name=statement.name,
+                inputs=inputs,
+                cpu_seconds=0,
+                wall_seconds=0,
+                peak_rss=0,
+                outputs={"object": statement.object},
+            )
+    return None

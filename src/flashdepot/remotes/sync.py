@@ -12,9 +12,8 @@ from flashdepot.events import Events
 from flashdepot.kernels import FAMILIES
 from flashdepot.kernels.c_layer import c_layer_digest
 from flashdepot.model.manifest import LIBRARY, Manifest
-from flashdepot.remotes.fetch import take_library
 from flashdepot.remotes.push import Pushed, push
-from flashdepot.remotes.remote import OpenRemote, SignedLibrary
+from flashdepot.remotes.remote import OpenRemote, SignedLibrary, take_library
 from flashdepot.remotes.statements import LibraryStatement, library_places, source_place
 from flashdepot.toolchain.targets import TARGETS
 
