@@ -86,13 +86,3 @@ def test_no_two_modules_define_a_public_name() -> None:
     assert len(ours) > 200
     found = defined_twice(ours)
     assert {name: modules for name, modules in found.items() if name not in SHARED} == {}
-
-
-def test_a_class_that_is_there_twice_is_found() -> None:
-    sources = {"a": "class Report: ...", "b": "class Report: ...\nclass _Own: ...", "c": "class _Own: ..."}
-    assert defined_twice(sources) == {"Report": ["a", "b"]}
-
-
-def test_a_function_that_is_there_twice_is_found_unless_something_else_names_it() -> None:
-    sources = {"a.py": "def rank(): ...", "b.py": "def rank(): ...", "cli/rank_command.py": "def rank(): ..."}
-    assert defined_twice(sources) == {"rank": ["a.py", "b.py"]}

@@ -1,4 +1,4 @@
-"""Wheels and environments that were made so that an installation, or undoing one, changes what it must not."""
+"""Wheels, locks and environments that were made so that an installation, or undoing one, changes what it must not."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import pytest
 
 from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
 from flashdepot.install.change import EnvironmentChange, recover
+from flashdepot.resolve.lock import LOCK_NAME
 from support import forge
-from support.venvs import Run, Venv, add_official
+from support.tools import flashdepot_in
+from support.venvs import TAG, Run, Venv, add_official, add_torch
 
 as_root = pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="gives files to another user: needs root")
 SOMEBODY = 12345
@@ -159,3 +161,82 @@ def test_a_link_in_the_place_of_the_copies_is_not_followed(prefix: Path, tmp_pat
 def test_nothing_outside_the_environment_is_replaced(prefix: Path, place: str) -> None:
     with pytest.raises(UsageError, match="outside the environment"), EnvironmentChange(prefix, pytest.fail) as change:
         change.swap([prefix / place])
+
+
+anywhere = pytest.mark.parametrize("installer", ["uv"], indirect=True)
+
+
+def wheel(folder: Path, code: str) -> str:
+    files = {"flash_attn/__init__.py": code.encode(), "flash_attn_2_cuda.py": b""}
+    return str(forge.wheel(folder, files, tag=TAG))
+
+
+@anywhere
+def test_a_module_that_leaves_a_process_running_is_installed_at_once(
+    command: Run, environment: Venv, tmp_path: Path
+) -> None:
+    """That process holds the output open until the test lets it go, after the installation."""
+    left = f"while not os.path.exists({str(tmp_path / 'go')!r}): time.sleep(0.01)"
+    code = f"import os, time\nif os.fork() == 0:\n    {left}\n    os._exit(0)\n"
+    try:
+        done = command("--wheel", wheel(tmp_path, code))
+        assert done.code == 0, done.err
+    finally:
+        (tmp_path / "go").touch()
+
+
+@anywhere
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("import os; os._exit(0)", "it ended with exit code 0 and said nothing"),
+        ("import os; os._exit(7)", "it ended with exit code 7 and said nothing"),
+        ("import os; os.kill(os.getpid(), 9)", "it ended with exit code -9 and said nothing"),
+        ("import sys; sys.stdout.close()", "I/O operation on closed file"),
+        ('print(\'{"version": "2.8.3"}\'); raise SystemExit', "it ended with exit code 0 and said nothing"),
+    ],
+)
+def test_a_module_that_ends_the_process_without_an_answer_is_undone(
+    command: Run, environment: Venv, tmp_path: Path, code: str, said: str
+) -> None:
+    before = environment.contents()
+    done = command("--wheel", wheel(tmp_path, code))
+    assert done.code == 6, done.err
+    assert "does not import there: " in done.err
+    assert said in done.err
+    assert "Traceback" not in done.err
+    assert environment.contents() == before
+
+
+@anywhere
+def test_a_module_that_prints_while_and_after_it_is_imported_is_installed(
+    command: Run, environment: Venv, tmp_path: Path
+) -> None:
+    code = "import atexit\nprint('{}')\natexit.register(print, '[1, 2]')\n"
+    done = command("--wheel", wheel(tmp_path, code))
+    assert done.code == 0, done.err
+
+
+LOCK = """\
+schema = 1
+
+[wheel]
+source = "{source}"
+filename = "{filename}"
+url = "{url}"
+[facts]
+"""
+
+
+@pytest.mark.parametrize("source", ["official", "mjun0812", "anything"])
+def test_a_lock_without_a_digest_is_not_believed_whatever_it_calls_its_source(
+    bare_venv: Venv, tmp_path: Path, source: str
+) -> None:
+    add_torch(bare_venv)
+    before, filename = bare_venv.contents(), "flash_attn-2.8.3-py3-none-any.whl"
+    text = LOCK.format(source=source, filename=filename, url=f"https://evil.example/{filename}")
+    (tmp_path / LOCK_NAME).write_text(text)
+    done = flashdepot_in(tmp_path, "install", "--locked", "--python", str(bare_venv.python))
+    assert done.returncode == 6, done.stderr
+    assert f"No SHA-256 is published for {filename}" in done.stderr
+    assert bare_venv.contents() == before

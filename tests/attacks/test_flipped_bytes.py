@@ -18,9 +18,8 @@ import pytest
 
 from flashdepot.errors import FlashdepotError, NetworkError
 from flashdepot.files.digests import contents
-from support.depots import COMPILED, COMPILERS, copy_depot, flip_and_keep_times, make_own
+from support.depots import COMPILERS, flip_and_keep_times, make_own
 from support.machines import World
-from support.upstreams import make_toy_upstream
 
 FLIPS = int(os.environ.get("FLASHDEPOT_FLIPS", "24"))
 SEED = int(os.environ.get("FLASHDEPOT_FLIP_SEED", "1"))
@@ -101,40 +100,3 @@ def test_a_flipped_compiler_is_not_even_asked_its_version(
     monkeypatch.delenv("FLASHDEPOT_OFFLINE")
     world.get("build")
     assert not ran.exists()
-
-
-@pytest.mark.nvcc
-@pytest.mark.skipif("FLASHDEPOT_FLIPS" not in os.environ, reason="compiles for a minute: set FLASHDEPOT_FLIPS=24")
-def test_no_flipped_bit_of_a_real_depot_is_served(
-    real_depot: Path, quick_library: Path, upstream_tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The same with what a real nvcc made; a flipped compiler, which only the network could replace, is refused.
-
-    The kernels are a toy's, because some of them are compiled again.
-    """
-    world = World(copy_depot(real_depot, tmp_path / "depot", COMPILED), tmp_path / "journal", tmp_path)
-    tree = make_toy_upstream(tmp_path / "tree", upstream_tree)
-    wish = ("--upstream", str(tree), "--passes", "fwd", "--head-dims", "32", "--arch", "80,90", "--cuda", "13.0")
-    right = contents(Path(world.run("build", *wish)["path"]))
-    monkeypatch.setenv("FLASHDEPOT_OFFLINE", "1")
-    chance = random.Random(SEED)
-    broken: set[Path] = set()  # compilers, which a hit does not look at: a later command that needs them finds it
-    for number in range(FLIPS // 2):
-        flipped = flip_somewhere(world.root, number, chance)
-        if "toolchains" in flipped.parts:
-            broken.add(flipped)
-        command = chance.choice([("get",), ("build",), ("get", "--out", str(tmp_path / "out"))])
-        try:
-            served = contents(Path(world.run(*command, *wish)["path"]))
-        except NetworkError:
-            assert broken, f"flip {number} of {flipped}"
-            for path in broken:
-                whole = real_depot / path.relative_to(world.root)
-                if whole.is_file():
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copy2(whole, path)
-                else:  # what zig made here of its own files: it makes it again
-                    shutil.rmtree(world.root / "toolchains" / path.relative_to(world.root).parts[1])
-            broken.clear()
-            continue
-        assert served == right, f"flip {number} of {flipped}"

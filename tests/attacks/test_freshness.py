@@ -45,12 +45,6 @@ def replaced(
     return before, new
 
 
-def test_the_new_one_of_two_libraries_of_a_recipe_is_taken(
-    replaced: tuple[dict[str, bytes], Manifest], reader: Party, team: RemoteSettings
-) -> None:
-    assert reader.fetch(team) == replaced[1]
-
-
 def test_whoever_has_seen_a_newer_state_of_a_remote_takes_no_older_one(
     replaced: tuple[dict[str, bytes], Manifest], reader: Party, team: RemoteSettings, server: RemoteServer
 ) -> None:

@@ -25,7 +25,7 @@ from flashdepot.remotes.stores import open_store
 from flashdepot.remotes.stores.bucket import confined
 from flashdepot.resolve.own_indexes import read_index_record
 from support.machines import Party
-from support.servers import Answer, Raw, RemoteServer
+from support.servers import Raw, RemoteServer
 
 
 @pytest.fixture
@@ -188,17 +188,6 @@ def test_a_download_that_goes_on_is_right_whatever_the_server_makes_of_ranges(
     open_store(RemoteSettings("team", raw.url)).fetch("x", part, len(whole), counted.append)
     assert part.read_bytes() == whole
     assert sum(counted) == len(whole)
-
-
-def test_a_library_of_which_a_part_has_come_is_fetched_from_a_server_without_ranges(
-    pushed: Manifest, reader: Party, team: RemoteSettings, server: RemoteServer
-) -> None:
-    large = max(server.blobs(), key=lambda path: len(server.files[path]))
-    server.fault = lambda _method, path: Answer(drop_after=2000) if path == large else None
-    assert reader.fetch(team) is None
-    server.fault = lambda _method, _path: None
-    server.ranges = False
-    assert reader.fetch(team) == pushed
 
 
 CLOUDS = [

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
-import pytest
 
 from flashdepot.cli.app import app
 from support.upstreams import default_version
@@ -99,12 +98,6 @@ def test_its_flashdepot_commands_are_understood() -> None:
     called = [words[1:] for words in commands() if words[0].endswith("/flashdepot")]
     assert [words[0] for words in called] == ["get", "depot"]
     for words in called:
-        understand(words)
-
-
-@pytest.mark.parametrize("words", [["get", "--no-such-option"], ["gett"]])
-def test_that_test_would_notice_a_command_that_is_not_understood(words: list[str]) -> None:
-    with pytest.raises(click.UsageError):
         understand(words)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from support.documents import DOCUMENTS, ROOT, document_script, name_of, parse_page, read_page, run, unmarked
+from support.documents import DOCUMENTS, ROOT, document_script, name_of, read_page, run, unmarked
 
 READMES = ("README.md", "README.RU.md")
 """Their commands are typed by newcomers, who have no project file: test_first_hour.py."""
@@ -92,46 +92,6 @@ def test_the_commands_of_a_document_work_from_top_to_bottom(
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
 def test_every_block_of_commands_runs_or_says_what_it_needs(path: Path) -> None:
     assert not unmarked(read_page(path))
-
-
-@pytest.mark.parametrize(
-    ("block", "said"),
-    [
-        ("```bash\nls\n```", "write sh"),
-        ("```\nflashdepot get\n```", "not sh"),
-        ("```powershell\nls\n```", "needs windows"),
-        ("<!-- needs moon: it is far away from here -->\n```sh\nls\n```", "moon"),
-        ("<!-- needs gpu -->\n```sh\nls\n```", "why it is needed"),
-    ],
-)
-def test_a_block_that_does_not_say_is_seen(block: str, said: str) -> None:
-    (found,) = unmarked(parse_page(Path("page.md"), f"# A page\n\n{block}\n"))
-    assert said in found
-
-
-def test_a_block_that_fails_is_named_by_its_line(tmp_path: Path) -> None:
-    text = (
-        "<!-- file: a/b.txt -->\n```text\nit's $HOME\n```\n\n```sh\nA=1\ncat a/b.txt\n```\n\n```sh\ntest $A = 2\n```\n"
-    )
-    text += "\n<!-- needs time: it would end this test -->\n```sh\nexit 9\n```\n"
-    script = document_script(parse_page(Path("page.md"), text))
-    assert script is not None
-    done = run(script, tmp_path, dict(os.environ))
-    assert done.returncode == 1
-    assert done.stdout == "it's $HOME\n"
-    assert done.stderr == "the block in line 11 failed\n"
-
-
-@pytest.mark.nvcc
-def test_a_call_that_fails_within_another_command_is_seen(
-    project: Path, terminal: dict[str, str], failures: Path
-) -> None:
-    script = document_script(
-        parse_page(Path("page.md"), '```sh\neval "$(flashdepot link cmake --library nowhere)"\n```\n')
-    )
-    assert script is not None
-    assert run(script, project, terminal).returncode == 0
-    assert failures.read_text() == "exit code 2: flashdepot link cmake --library nowhere\n"
 
 
 @pytest.mark.nvcc

@@ -1,13 +1,15 @@
-"""Every link of a document leads somewhere, on a Git host as well as in the site."""
+"""Every link and every name of a file in a document leads somewhere, and pages that are made are as their scripts make them."""
 
 from __future__ import annotations
 
+import re
+import runpy
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
 
-from support.documents import DOCUMENTS, Page, name_of, parse_page, read_page
+from support.documents import DOCUMENTS, ROOT, Page, name_of, read_page
 
 
 def broken_links(page: Page) -> list[str]:
@@ -35,10 +37,66 @@ def test_every_page_of_the_docs_can_be_reached_from_their_index() -> None:
     assert not {name_of(path) for path in docs.glob("*.md")} - {"docs/index.md"} - set(map(name_of, linked))
 
 
-@pytest.mark.parametrize("target", ["no.md", "../no.md", "#no", "other.md#no", "/other.md", "no.png"])
-def test_a_broken_link_is_seen(tmp_path: Path, target: str) -> None:
-    (tmp_path / "other.md").write_text("# Yes\n\n## Yes\n")
-    text = (
-        f"# Here\n\n[a](#here) [b](other.md) [c](other.md#yes) [d](other.md#yes-1) [e]({target}) <https://f.org/#g>\n"
+HEADER = ROOT / "src/flashdepot/native/include/flash_attention.h"
+structure = runpy.run_path(str(ROOT / "scripts/write_structure.py"))["page"]
+matrix = runpy.run_path(str(ROOT / "scripts/write_matrix.py"))["page"]
+page_of = runpy.run_path(str(ROOT / "scripts/write_c_reference.py"))["page"]
+
+
+def test_the_c_reference_is_what_the_header_says() -> None:
+    assert (ROOT / "docs/c-api.md").read_text() == page_of(HEADER.read_text()), "run scripts/write_c_reference.py"
+
+
+def test_the_c_reference_has_every_declaration_under_its_name() -> None:
+    page = (ROOT / "docs/c-api.md").read_text()
+    code = "".join(page.split("```")[1::2])
+    _, _, declared = HEADER.read_text().partition('extern "C" {\n#endif\n')
+    declared, _, _ = declared.partition("#ifdef __cplusplus")
+    lines = [line for line in re.sub(r"^/\*.*?\*/$", "", declared, flags=re.DOTALL | re.MULTILINE).splitlines() if line]
+    assert len(lines) > 200
+    assert [line for line in lines if line not in code] == []
+    assert {f"### {name}" for name in re.findall(r"\b(fa_\w+)\([^()]*\) FA_NOEXCEPT", declared)} <= set(
+        page.splitlines()
     )
-    assert broken_links(parse_page(tmp_path / "page.md", text)) == [target]
+
+
+def test_the_matrix_is_what_the_tables_and_the_catalog_say() -> None:
+    assert (ROOT / "docs/matrix.md").read_text() == matrix(), "run scripts/write_matrix.py"
+
+
+def test_the_packages_are_those_that_there_are() -> None:
+    text = (ROOT / "docs/structure.md").read_text()
+    assert text == structure(text), "run scripts/write_structure.py"
+    packages = {path.parent.name for path in (ROOT / "src/flashdepot").glob("*/__init__.py")}
+    assert packages <= set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
+
+
+@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "docs/structure.md"])
+def test_every_file_that_is_named_is_there(name: str) -> None:
+    spans = read_page(ROOT / name).spans
+    named = {word for span in spans for word in span.split() if re.fullmatch(r"\.?\w+(/[\w.*-]+)+", word)}
+    folders = (ROOT, ROOT / "src/flashdepot")
+    assert len(named) > 15
+    assert not {path for path in named if not any(any(folder.glob(path)) for folder in folders)}
+
+
+ENGLISH, RUSSIAN = (read_page(ROOT / name) for name in ("README.md", "README.RU.md"))
+
+
+def differences(one: Page, other: Page) -> list[str]:
+    """The parts of two pages in two languages that should be the same, and are not."""
+    own = {one.path.name, other.path.name}
+    parts = {
+        "headings": lambda page: [heading.level for heading in page.headings],
+        "code blocks": lambda page: [(fence.language, fence.mark, fence.text) for fence in page.fences],
+        "links": lambda page: [target for target in page.links if target not in own],
+        "code spans": lambda page: sorted(page.spans),
+        "rows of tables": lambda page: page.table_rows,
+    }
+    return [name for name, part in parts.items() if part(one) != part(other)]
+
+
+def test_the_two_readmes_say_the_same() -> None:
+    assert not differences(ENGLISH, RUSSIAN)
+    assert RUSSIAN.path.name in ENGLISH.links
+    assert ENGLISH.path.name in RUSSIAN.links

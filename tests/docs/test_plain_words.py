@@ -98,12 +98,3 @@ def test_the_sources_are_in_plain_words() -> None:
 )
 def test_a_retired_word_is_seen_in_prose_only(text: str, said: list[str]) -> None:
     assert complaints("page.md", text) == said
-
-
-def test_the_words_of_a_python_file_are_its_strings_and_comments(tmp_path: Path) -> None:
-    path = tmp_path / "a.py"
-    path.write_text('mend = {"mend": 1}\nprint("It runs alone.")  # told\n', encoding="utf-8")
-    assert complaints("a.py", strings_and_comments(path)) == [
-        "a.py:2: 'alone': only, or by itself",
-        "a.py:2: 'told': said, known, given",
-    ]

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import io
 import tracemalloc
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -205,30 +204,6 @@ def test_a_text_is_present_exactly_where_it_is(pieces: list[str], data: st.DataO
     screen = Screen((), wanted)
     for piece in [*pieces, whole]:
         assert screen.possible(piece.encode())[1] == {text for text in wanted if text in piece}
-
-
-def _fragments() -> Iterator[str]:
-    yield from (
-        "error: ",
-        "fatal ",
-        "nvcc",
-        "torch",
-        "cuda",
-        ".so: ",
-        "ld: ",
-        "Killed",
-        "C2872",
-        "\x1b[31m",
-        "│",
-        "#1 2.3 ",
-        "\r",
-    )
-
-
-@given(st.lists(st.one_of(st.text(max_size=40), st.sampled_from(list(_fragments()))), max_size=60))
-def test_no_text_makes_it_crash(parts: list[str]) -> None:
-    report = explain(io.BytesIO("".join(parts).encode("utf-8", "surrogatepass")), HOST)
-    assert len(report.errors) <= 5
 
 
 @given(st.binary(max_size=2000))

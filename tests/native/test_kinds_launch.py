@@ -11,7 +11,6 @@ from test_forward_launch import WORKSPACE, describe, random_args, seen_by_kernel
 from support.fa_abi import Dtype, Flag, ForwardArgs, Status, Tensor, forward_args
 from support.stub_library import Stub
 
-NO_BATCH = {"batch_stride": 0}
 CU = {"cu_seqlens_q": 0x100000, "cu_seqlens_k": 0x110000}
 
 DROPOUT = {"rng_state", "p_ptr"}
