@@ -20,7 +20,6 @@ from flashdepot.files.folders import changed_files
 from flashdepot.kernels import FAMILIES
 from flashdepot.model.manifest import Manifest
 from flashdepot.toolchain import wheels
-from flashdepot.upstream.git import MIRRORS, mirror_is_whole
 
 _T = TypeVar("_T")
 _NAMES_SHOWN = 5
@@ -109,21 +108,16 @@ class _Verification:
             self._problems.append(problem)
 
     def _check_fetched(self) -> None:
-        """Compilers and sources: every byte of their folders, the archives of sdists, and git's own objects."""
+        """Compilers and sources: every byte of their folders, and the archives of sdists."""
         layout = self._depot.layout
         trees = {name: tree for family in FAMILIES for name, tree in family.sources.known_trees().items()}
         trees.update(wheels.known_trees())
         for folder in (*_folders(layout.toolchains), *_folders(layout.upstreams)):
-            if folder != layout.upstreams / MIRRORS:
-                self._count(_folder_problem(folder, trees.get(folder.name)))
-                self._folders += 1
-                for file in folder.rglob("*"):
-                    with contextlib.suppress(FileNotFoundError):
-                        self._folder_bytes += 0 if file.is_dir() else file.lstat().st_size
-        for mirror in sorted((layout.upstreams / MIRRORS).glob("*.git")):
-            self._count(
-                "" if mirror_is_whole(mirror) else f"{mirror} is damaged. The next build from it fetches it again."
-            )
+            self._count(_folder_problem(folder, trees.get(folder.name)))
+            self._folders += 1
+            for file in folder.rglob("*"):
+                with contextlib.suppress(FileNotFoundError):
+                    self._folder_bytes += 0 if file.is_dir() else file.lstat().st_size
         archives = {name: digest for family in FAMILIES for name, digest in family.sources.known_archives().items()}
         for name, sha256 in archives.items():
             archive = layout.upstreams / name

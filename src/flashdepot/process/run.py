@@ -110,7 +110,6 @@ def run(
     encoding: str | None = None,
     on_start: Callable[[int], None] = lambda _: None,
     may_ask: bool = False,
-    descriptors: Sequence[int] = (),
 ) -> Finished:
     """Run a program to its end and return what it wrote, whatever its exit status.
 
@@ -120,7 +119,6 @@ def run(
     :param encoding: of what it reads and writes; that of the locale when ``None``.
     :param on_start: called with its process id.
     :param may_ask: it may ask at the terminal, and therefore is not bound to end when this process is killed.
-    :param descriptors: open files that it and its descendants keep open, such as a lock's; not on Windows.
     :raises MissingToolError: when the program is not there or cannot be started.
     :raises FlashdepotError: when it does not end in time.
     """
@@ -141,7 +139,6 @@ def run(
                 stdin=given,
                 stdout=stdout,
                 stderr=stderr,
-                pass_fds=descriptors if os.name == "posix" else (),
                 **({} if may_ask else bound()),
             )
         except OSError as error:

@@ -1,14 +1,13 @@
-"""A commit of a git repository: mirrored into the cache, its tree kept permanently. Repositories are not trusted."""
+"""A commit of a git repository, fetched without its history; its tree is kept. Repositories are not trusted."""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
 import shutil
+import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.request import url2pathname
 
 import msgspec
@@ -16,16 +15,12 @@ import msgspec
 from flashdepot.errors import MissingToolError, NetworkError, UsageError
 from flashdepot.files.atomic import disk_errors, read_json, write_json
 from flashdepot.files.directory import PlainFiles
-from flashdepot.files.folders import is_whole, keep, make_whole
-from flashdepot.files.locks import HeldLock, lock_file
+from flashdepot.files.folders import is_whole, make_whole
 from flashdepot.model.codec import Digest, read
 from flashdepot.model.recipe import UpstreamId
 from flashdepot.net.fetch import offline, require_network
 from flashdepot.process.run import run, without_credentials
 from flashdepot.upstream.source import Layout, SourceTree, source_digest
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _SECONDS = 3600
 _SETTINGS = {
@@ -49,11 +44,10 @@ class GitFailed(Exception):  # noqa: N818  (it is caught and explained by who kn
     """A git that ended with an error; its text is what git said, without the credentials of any URL."""
 
 
-def git(*arguments: str, local: bool = False, held: Sequence[HeldLock] = ()) -> str:
+def git(*arguments: str, local: bool = False) -> str:
     """Run git and return what it printed. It runs no hook, follows no link, and never asks for a password.
 
     :param local: whether submodules too may come from folders of this machine, which git otherwise refuses.
-    :param held: locks that it holds as well, until it ends: it may outlive this process.
     :raises GitFailed: when it fails.
     :raises MissingToolError: when there is no git program.
     """
@@ -67,7 +61,6 @@ def git(*arguments: str, local: bool = False, held: Sequence[HeldLock] = ()) -> 
             env=environment | ({"GIT_ALLOW_PROTOCOL": "file"} if offline() else {}),
             timeout=_SECONDS,
             may_ask=True,  # ssh asks for a key's passphrase
-            descriptors=[lock.fileno() for lock in held],
         )
     except MissingToolError as error:
         raise MissingToolError(
@@ -84,11 +77,8 @@ _URL = re.compile(r"(https|ssh|file)://([^/\x00-\x20\x7f]*)(/[^\x00-\x20\x7f]+)"
 _FULL_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _SHORT_COMMIT = re.compile(r"[0-9a-f]{7,64}")
 _NOT_IN_REFS = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{")
-MIRRORS = "git"
-"""The folder of the cache that holds repositories."""
-
 _TREE, _RECORD = "tree", "commit.json"
-_BRANCHES_AND_TAGS = ("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
+_ALL = ("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
 
 
 class _Record(msgspec.Struct, frozen=True):
@@ -141,10 +131,6 @@ class GitSource(msgspec.Struct, frozen=True):
         """Whether the repository is a folder of this machine."""
         return self.url.startswith("file:")
 
-    def mirror(self, cache: Path) -> Path:
-        """Where its objects and branches are kept."""
-        return cache / MIRRORS / f"{hashlib.sha256(self.url.encode()).hexdigest()[:16]}.git"
-
     @property
     def public_url(self) -> str:
         """The URL without a password or token, fit for manifests and messages."""
@@ -162,126 +148,68 @@ def obtain_commit(layout: Layout, source: GitSource, cache: Path) -> SourceTree:
     A branch or tag is looked up again each time; a full commit hash is not, so one that is in the cache works offline.
     """
     with disk_errors(cache):
-        try:
-            folder, commit = _obtain(layout, source, cache)
-        except (GitFailed, NetworkError, UsageError):
-            if mirror_is_whole(source.mirror(cache)):
-                raise
-            shutil.rmtree(source.mirror(cache), ignore_errors=True)  # damaged: it is fetched again
-            folder, commit = _obtain(layout, source, cache)
+        commit = _commit_of(source)
+        folder = make_whole(cache / f"commit-{commit}", lambda folder: _export(layout, source, commit, folder))
     record = read(read_json(folder / _RECORD), _Record)
     origin, commits = f"git+{source.public_url}", {".": commit, **record.submodules}
     identity = UpstreamId(record.version, record.digest, origin, commits)
     return SourceTree.read(layout, identity, folder / _TREE)
 
 
-def mirror_is_whole(mirror: Path) -> bool:
-    """Whether git finds every object of a mirror to have the bytes that its name is a digest of; true without one."""
-    if not mirror.is_dir():
-        return True
-    try:
-        git("--git-dir", str(mirror), "fsck", "--full", "--no-dangling", "--no-progress")
-    except GitFailed:
-        return False
-    return True
+def _commit_of(source: GitSource) -> str:
+    """The full hash of what is wanted: a branch, a tag or a short hash, in that order.
 
-
-def _obtain(layout: Layout, source: GitSource, cache: Path) -> tuple[Path, str]:
-    """The folder of a commit's tree, and the commit."""
-    mirror = source.mirror(cache)
-    if _FULL_COMMIT.fullmatch(source.ref) and is_whole(_place(cache, source.ref)):
-        return _place(cache, source.ref), source.ref
-    commit = _resolve(source, mirror)
-    return make_whole(_place(cache, commit), lambda folder: _export(layout, source, mirror, commit, folder)), commit
-
-
-def _place(cache: Path, commit: str) -> Path:
-    return cache / f"commit-{commit}"
-
-
-def _resolve(source: GitSource, mirror: Path) -> str:
-    is_full = bool(_FULL_COMMIT.fullmatch(source.ref))
-    if is_full and (commit := _look_up(mirror, source.ref)):
-        return commit
-    if not source.is_local:
-        try:
-            require_network(f"Looking up '{source.ref}' of {source.public_url}")
-        except NetworkError as error:
-            if (commit := _look_up(mirror, source.ref)) is not None:
-                error.hint = f"It was {commit} when last fetched; pin that: git+{source.public_url}@{commit}"
-            raise
-    _update(source, mirror)
-    if is_full and not _look_up(mirror, source.ref):
-        # A commit that no branch reaches any more, such as one of a pull request: many servers give it by its hash.
-        with lock_file(mirror.with_suffix(".lock")) as held:
-            _fetch(source, mirror, held, source.ref)
-    commit = _look_up(mirror, source.ref)
-    if commit is None:
+    A full hash is only that commit: a branch of the same name would make a pin mean something else.
+    """
+    ref = source.ref
+    if _FULL_COMMIT.fullmatch(ref):
+        return ref
+    _require_reach(source, f"Looking up '{ref}' of")
+    names = (f"refs/heads/{ref}", f"refs/tags/{ref}^{{}}", f"refs/tags/{ref}")
+    lines = (line.split("\t") for line in _ask(source, "ls-remote", "--quiet", "--", source.url, *names).splitlines())
+    found = {name: commit for commit, name in lines}
+    commit = next((found[name] for name in names if name in found), "")
+    if not commit and _SHORT_COMMIT.fullmatch(ref):
+        with tempfile.TemporaryDirectory(prefix="flashdepot-git-") as folder, contextlib.suppress(GitFailed):
+            _ask(source, "clone", "--quiet", "--bare", "--filter=tree:0", "--template=", "--", source.url, folder)
+            commit = git("--git-dir", folder, "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}").strip()
+    if not commit:
         raise UsageError(
-            f"{source.public_url} has no branch, tag or commit '{source.ref}'.",
+            f"{source.public_url} has no branch, tag or commit '{ref}'.",
             hint=f"git ls-remote {source.public_url} lists its branches and tags.",
         )
     return commit
 
 
-def _look_up(mirror: Path, ref: str) -> str | None:
-    """Resolve a branch, a tag or a short commit hash in the mirror, in that order.
-
-    A full hash is only that commit: a branch of the same name would make a pin mean something else.
-    """
-    if not mirror.is_dir():
-        return None
-    names = [f"refs/heads/{ref}", f"refs/tags/{ref}", *([ref] if _SHORT_COMMIT.fullmatch(ref) else [])]
-    for name in [ref] if _FULL_COMMIT.fullmatch(ref) else names:
-        with contextlib.suppress(GitFailed):
-            return git("--git-dir", str(mirror), "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}").strip()
-    return None
+def _require_reach(source: GitSource, doing: str) -> None:
+    if not source.is_local:
+        require_network(f"{doing} {source.public_url}")
 
 
-def _update(source: GitSource, mirror: Path) -> None:
-    mirror.parent.mkdir(parents=True, exist_ok=True)
-    keep(mirror.parent)
-    with lock_file(mirror.with_suffix(".lock")) as held:
-        if not mirror.is_dir():
-            unfinished = mirror.with_suffix(".tmp")
-            shutil.rmtree(unfinished, ignore_errors=True)
-            git("init", "--quiet", "--bare", "--template=", "--", str(unfinished))
-            unfinished.rename(mirror)
-        # No other git works in here while the lock is held, and git holds it too: these are from one that was killed.
-        for left_behind in mirror.rglob("*.lock"):
-            left_behind.unlink(missing_ok=True)
-        _fetch(source, mirror, held, *_BRANCHES_AND_TAGS)
-
-
-def _fetch(source: GitSource, mirror: Path, held: HeldLock, *wanted: str) -> None:
+def _ask(source: GitSource, *arguments: str) -> str:
+    """Run git on the repository; :raises NetworkError: when it fails."""
     try:
-        git(
-            *("--git-dir", str(mirror), "fetch", "--quiet", "--prune", "--no-tags", "--no-recurse-submodules"),
-            *("--", source.url, *wanted),
-            local=source.is_local,
-            held=(held,),
-        )
+        return git(*arguments, local=source.is_local)
     except GitFailed as error:
-        raise _unreachable(source, error) from error
+        raise NetworkError(
+            f"{source.public_url} cannot be fetched at '{source.ref}': {error}",
+            hint=f"See whether git itself can reach it: git ls-remote {source.public_url}",
+        ) from error
 
 
-def _unreachable(source: GitSource, error: GitFailed) -> NetworkError:
-    return NetworkError(
-        f"{source.public_url} cannot be fetched at '{source.ref}': {error}",
-        hint=f"See whether git itself can reach it: git ls-remote {source.public_url}",
-    )
-
-
-def _export(layout: Layout, source: GitSource, mirror: Path, commit: str, folder: Path) -> None:
+def _export(layout: Layout, source: GitSource, commit: str, folder: Path) -> None:
     """Fill ``folder`` with the tree of a commit and a record of what it is made of."""
-    if not mirror_is_whole(mirror):  # git itself only sees to it when it fetches
-        shutil.rmtree(mirror, ignore_errors=True)
-        _resolve(source, mirror)
+    _require_reach(source, f"Fetching {commit} of")
     checkout, tree = folder / "checkout", folder / _TREE
-    git("clone", "--quiet", "--shared", "--no-checkout", "--template=", "--", str(mirror), str(checkout), local=True)
+    git("init", "--quiet", "--template=", "--", str(checkout))
     # git resolves a submodule's relative URL against where its parent came from.
     git("-C", str(checkout), "config", "remote.origin.url", source.url)
-    git("-C", str(checkout), "checkout", "--quiet", "--detach", commit, "--")
+    fetch = ("-C", str(checkout), "fetch", "--quiet", "--no-tags", "--no-recurse-submodules")
+    try:
+        git(*fetch, "--depth", "1", "--", source.url, commit, local=source.is_local)
+    except GitFailed:  # some servers give only what a branch or tag leads to
+        _ask(source, *fetch, "--update-head-ok", "--", source.url, *_ALL)
+    _ask(source, "-C", str(checkout), "checkout", "--quiet", "--detach", commit, "--")
     submodules = _check_out_submodules(layout, source, checkout, folder.parent)
     for name in layout.kept:
         if (checkout / name).exists():
@@ -305,14 +233,8 @@ def _check_out_submodules(layout: Layout, source: GitSource, checkout: Path, cac
         for place in submodules:
             shutil.copytree(known / place, checkout / place, dirs_exist_ok=True)
         return submodules
-    try:
-        git(
-            *("-C", str(checkout), "submodule", "--quiet", "update", "--init", "--checkout", "--depth", "1"),
-            *("--", *submodules),
-            local=source.is_local,
-        )
-    except GitFailed as error:
-        raise _unreachable(source, error) from error
+    update = ("submodule", "--quiet", "update", "--init", "--checkout", "--depth", "1")
+    _ask(source, "-C", str(checkout), *update, "--", *submodules)
     return submodules
 
 
