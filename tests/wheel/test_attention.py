@@ -7,12 +7,14 @@ import inspect
 import sys
 from types import SimpleNamespace
 
+import fake_torch
 import pytest
 from calls import HK, SK, SQ, B, D, H
 from fake_torch import Tensor, int32
 
 Q, K = (B, SQ, H, D), (B, SK, HK, D)
 EMPTY_LSE_NEG_INF = 32
+LENGTHS = Tensor((B + 1,), int32)
 
 
 class Library:
@@ -132,6 +134,72 @@ def test_what_the_library_does_not_have_is_refused_by_name(names, module, name):
 def test_an_argument_that_nobody_knows_is_a_type_error(names):
     with pytest.raises(TypeError, match="'nonsense'"):
         names.fa4.flash_attn_func(*dense(), nonsense=1)
+
+
+def test_metadata_of_a_schedule_has_upstreams_fields_and_goes_back_into_a_call(names):
+    made = names.fa4.get_scheduler_metadata(cu_seqlens_q=LENGTHS, causal=False)
+    assert made.tile_count_semaphore is made.num_m_blocks_ptr is None
+    assert made.cu_total_m_blocks.numel() == 0
+    names.fa4.flash_attn_varlen_func(*dense(), scheduler_metadata=made)
+
+
+PLAIN = {
+    "dense": (Q, K, {}),
+    "window": (Q, K, {"left": 20, "right": 5, "causal": False}),
+    "softcap": (Q, K, {"softcap": 30.0, "deterministic": True, "flags": EMPTY_LSE_NEG_INF}),
+    "packed": ((260, H, D), (140, HK, D), {"cu_seqlens_q": LENGTHS, "cu_seqlens_k": LENGTHS, "max_seqlen_q": 150}),
+}
+
+
+@pytest.mark.parametrize(("shape", "shape_k", "how"), PLAIN.values(), ids=PLAIN)
+def test_a_plain_backward_pass_says_what_a_whole_one_says(names, shape, shape_k, how):
+    attention = importlib.import_module("flash_attn_2_cuda.attention")
+    how = attention.How(**{"scale": 0.125, "causal": True, **how})
+    q, k, v, out, d_out = Tensor(shape), Tensor(shape_k), Tensor(shape_k), Tensor(shape), Tensor(shape)
+    lse = Tensor((B, H, SQ), fake_torch.float32)
+    names.runtime.answers(workspace=1000)
+    made = attention._backward(SimpleNamespace(saved_tensors=(q, k, v, out, lse, None), how=how), d_out, None)
+    short = names.runtime.backward_args()
+    assert made[3:] == (None, None, None)
+    assert (short.dq.data, short.dk.data, short.dv.data) == tuple(t.data_ptr() for t in made[:3])
+    (memory,) = names.runtime.torch.workspaces
+    rows = memory.numel() - (short.softmax_d - short.workspace)
+    assert (short.workspace, short.softmax_d - short.workspace, short.workspace_bytes) == (
+        memory.data_ptr(),
+        1024,
+        1000,
+    )
+    short = numbers_of(short)
+    names.runtime.answers()
+    *_, softmax_d = attention.gradients(d_out, q, k, v, out, lse, how)
+    assert numbers_of(names.runtime.backward_args()) == short
+    assert rows == 4 * softmax_d.numel()
+
+
+def numbers_of(arguments):
+    """All of a struct but the addresses of what is written."""
+    made = {}
+    for name, *_ in arguments._fields_:
+        value = getattr(arguments, name)
+        if name in {"dq", "dk", "dv"}:
+            made[name] = (value.batch_stride, value.row_stride, value.head_stride)
+        elif hasattr(value, "data"):
+            made[name] = (value.data, value.batch_stride, value.row_stride, value.head_stride)
+        elif name not in {"softmax_d", "workspace", "workspace_bytes"}:
+            made[name] = value
+    return made
+
+
+@pytest.mark.parametrize("strided", ["q", "d_out"])
+def test_a_backward_pass_over_strided_tensors_is_the_whole_one(names, strided):
+    attention = importlib.import_module("flash_attn_2_cuda.attention")
+    far = (SQ * H * 2 * D, H * 2 * D, 2 * D, 1)
+    q, out, d_out = Tensor(Q, strides=far if strided == "q" else None), Tensor(Q), Tensor(Q)
+    if strided == "d_out":
+        d_out = Tensor(Q, strides=far)
+    saved = (q, Tensor(K), Tensor(K), out, Tensor((B, H, SQ), fake_torch.float32), None)
+    attention._backward(SimpleNamespace(saved_tensors=saved, how=attention.How(scale=0.125)), d_out, None)
+    assert getattr(names.runtime.backward_args(), "q" if strided == "q" else "d_o").row_stride == H * 2 * D
 
 
 def test_head_dims_are_judged_as_upstream_judges_them(names):

@@ -13,7 +13,7 @@ import torch
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
-from .backward import differentiate
+from .backward import differentiate, differentiate_plain
 from .dispatch import CAN_ASK, is_compiling, is_plain
 from .forward import attend_dense, attend_packed
 from .kvcache import fwd_kvcache
@@ -233,8 +233,14 @@ class _Attention(torch.autograd.Function):  # type: ignore[misc]  # torch is Any
 
 def _backward(ctx: Any, d_out: Any, d_lse: Any) -> tuple[Any, ...]:
     q, k, v, out, lse, sink = ctx.saved_tensors
+    how = ctx.how
+    if d_lse is sink is how.seqused_k is how.page_table is None and d_out is not None:
+        is_dense = how.cu_seqlens_q is how.cu_seqlens_k is None
+        made = differentiate_plain(d_out, q, k, v, out, lse, None if is_dense else _lengths(q, k, how), how)
+        if made is not None:
+            return (*made, None, None, None)
     d_out = torch.zeros_like(out) if d_out is None else d_out
-    dq, dk, dv, d_sink, _ = gradients(d_out, q, k, v, out, lse, ctx.how, d_lse=d_lse, sink=sink)
+    dq, dk, dv, d_sink, _ = gradients(d_out, q, k, v, out, lse, how, d_lse=d_lse, sink=sink)
     return dq, dk, dv, None, d_sink, None
 
 

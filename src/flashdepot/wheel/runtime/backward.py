@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from .layout import CAUSAL, DETERMINISTIC
-from .library import BACKWARD, BACKWARD_MORE, forced_family, run_backward, with_more
+from .library import BACKWARD, BACKWARD_MORE, forced_family, run_backward, run_plain_backward, with_more
 from .numbers import check_dropout, positive_scale, rounded, windows
 from .tensors import (
     DTYPES,
@@ -25,7 +25,7 @@ from .tensors import (
 )
 
 # Names of this module are found sooner than attributes of torch, as in the forward pass.
-_empty, _zeros, _float32 = torch.empty, torch.zeros, torch.float32
+_empty, _empty_like, _zeros, _float32 = torch.empty, torch.empty_like, torch.zeros, torch.float32
 _pack, _size = BACKWARD.pack, BACKWARD.size
 _DENSE_Q = "batch_size, seqlen_q, num_heads, head_size"
 _DENSE_K = "batch_size, seqlen_k, num_heads_k, head_size"
@@ -204,6 +204,55 @@ def differentiate(
     if scale < 0:
         dq.neg_()
     return softmax_d
+
+
+def differentiate_plain(
+    dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, lengths: tuple[int, int, int, int, int] | None, how: Any
+) -> tuple[Any, Any, Any] | None:
+    """Return dq, dk and dv of a call that says no more than :class:`How`, or None where :func:`differentiate` is to do it.
+
+    It does the same at two thirds of the cost, for contiguous tensors of one head dim.
+
+    :param lengths: as there.
+    """
+    if (
+        how.scale <= 0
+        or v.shape[-1] != q.shape[-1]
+        or not (q.is_contiguous() and k.is_contiguous() and v.is_contiguous())
+        or not (out.is_contiguous() and dout.is_contiguous())
+    ):
+        return None
+    if lengths is None:
+        b, sq, h, d = q.shape
+        _, sk, hk, _ = k.shape
+        cu_q = cu_k = total_q = total_k = 0
+        row_q, row_k, rows = h * d, hk * d, b * rounded(sq)
+        batch_q, batch_k = sq * row_q, sk * row_k
+    else:
+        (total_q, h, d), (total_k, hk, _) = q.shape, k.shape
+        b, sq, sk, cu_q, cu_k = lengths
+        row_q, row_k, rows = h * d, hk * d, total_q + 128 * b
+        batch_q = batch_k = 0
+    left, right, mask = how.left, how.right, CAUSAL if how.causal else 0
+    if left >= 0 or right >= 0:
+        mask, left, right = windows(how.causal, left, right, sk)
+    else:
+        left = right = 0
+    device, softcap = q.get_device(), how.softcap
+    dq, dk, dv, written = _empty_like(q), _empty_like(k), _empty_like(v), lse.data_ptr()
+    # fmt: off
+    arguments = _pack(
+        _size, how.flags | mask | (DETERMINISTIC if how.deterministic else 0), device, DTYPES[q.dtype],
+        current_stream(device), b, sq, sk, h, hk, d, total_q, total_k, how.scale, softcap if softcap > 0 else 0.0, 0.0,
+        forced_family(), left, right,
+        q.data_ptr(), batch_q, row_q, d, k.data_ptr(), batch_k, row_k, d, v.data_ptr(), batch_k, row_k, d,
+        out.data_ptr(), batch_q, row_q, d, dout.data_ptr(), batch_q, row_q, d, dq.data_ptr(), batch_q, row_q, d,
+        dk.data_ptr(), batch_k, row_k, d, dv.data_ptr(), batch_k, row_k, d,
+        written, written, 0, 0, 0, 0, cu_q, cu_k, 0,
+    )
+    # fmt: on
+    run_plain_backward(arguments, q, 4 * h * rows)
+    return dq, dk, dv
 
 
 def _check(q: Any, k: Any, v: Any, out: Any, dout: Any, device: int, q_words: str, k_words: str) -> None:

@@ -7,7 +7,9 @@ like) is taken and not looked at: the library chooses. What upstream compiles fo
 # ruff: noqa: ARG001  (the signatures are upstream's)
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
+
+import torch
 
 from .attention import attend, attention, combine, gradients, how_of, refuse
 
@@ -38,8 +40,22 @@ def _window(causal: bool, left: int | None, right: int | None) -> tuple[int | No
     return left, right
 
 
-def get_scheduler_metadata(*_: Any, **__: Any) -> None:
-    """What the functions here take as scheduler_metadata: nothing has to be prepared."""
+class SchedulerMetadataTensorsTorch(NamedTuple):
+    """The fields of upstream's class of this name."""
+
+    num_m_blocks_ptr: Any = None
+    num_splits_dynamic_ptr: Any = None
+    virtual_batch_idx_ptr: Any = None
+    num_nheads_in_l2_ptr: Any = None
+    tile_count_semaphore: Any = None
+    cu_total_m_blocks: Any = None
+    cu_total_splits_m_blocks: Any = None
+    blocks_to_batch_idx: Any = None
+
+
+def get_scheduler_metadata(*_: Any, **__: Any) -> SchedulerMetadataTensorsTorch:
+    """What the functions here take as scheduler_metadata: nothing has to be prepared, and the one tensor is empty."""
+    return SchedulerMetadataTensorsTorch(cu_total_m_blocks=torch.empty(0, dtype=torch.int32, device="cuda"))
 
 
 def flash_attn_combine(
