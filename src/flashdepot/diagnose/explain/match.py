@@ -14,7 +14,7 @@ from flashdepot.diagnose.explain import machine
 from flashdepot.diagnose.explain.lines import Chunk
 from flashdepot.diagnose.explain.machine import MachineFacts, Package, package_of
 from flashdepot.diagnose.explain.pattern import Pattern, Screen
-from flashdepot.diagnose.explain.rules import AMD_SIGNS, SYMPTOM, WINDOWS_SIGNS, LogRule
+from flashdepot.diagnose.explain.rules import AMD_SIGNS, SENTENCES, SYMPTOM, WINDOWS_SIGNS, LogRule
 from flashdepot.diagnose.explain.steps import Scene, Step, Story
 
 LINE_CAP = 4096
@@ -47,59 +47,11 @@ _NEAR = 400
 _IGNORED = 100
 """How many lines of a piece a rule skips before it takes the next one as it is."""
 
-_STATES_ERROR = Pattern.parse(
-    r"(?i)(?:^|[^\pL\w/.-])(?:error|fatal|panic(?:ked)?|failed|Fehler|erreur|ошибка|错误|錯誤|エラー|오류|erro)"
-    r"(?:$|[^\pL\w/=\s-]|\s+(?:$|[^=\s]))"
-    r"|\b[A-Z]\w*(?:Error|Exception)\b|\b(?:C|LNK|MSB|D)\d{4}:|\bE\d{4}\]|undefined (?:reference|symbol)"
-    r"|command not found|\bcannot (?:open|find|import)|\bno such file\b|\bnot found\b|permission denied"
-    r"|connection refused|\bunable to\b|not recognized|^Killed\b",
-    memory=1 << 23,
-)
-_SUMS_UP = (
-    (
-        (
-            r"subprocess-exited-with-error|\b(?:run|execute) successfully\b|Failed (?:building|to build)\b|Could not build wheels"
-            r"|Failed to build installable|\(setup\.py\).* error|\(pyproject\.toml\).* error"
-            r"|^error: (?:legacy-install|metadata-generation)|Command errored out"
-        ),
-        "the line that decides stands between 'lines of output' and '[end of output]' of the same package",
-    ),
-    (
-        r"ninja: build stopped|\bCalledProcessError\b|Error compiling objects|^make(?:\[\d+\])?: \*\*\*",
-        "the line that decides stands below the first 'FAILED:' or above the first 'error:' of a compiler, many lines earlier",
-    ),
-    (
-        r"^error: could not compile '|failed to run custom build command|build failed, waiting",
-        "the line that decides stands below '--- stderr' of the crate's build script",
-    ),
-    (
-        (
-            r"\bChildFailedError\b|(?:Engine core|WorkerProc|Worker) initialization failed|See root cause above"
-            r"|Engine process failed|exit(?:ed|code) .{0,20}(?:rank|worker)"
-        ),
-        "the line that decides is the worker's own: the end of the first traceback of a line with its pid= or [rank0]",
-    ),
-    (r"failed to solve: process|failed with exit (?:code|status)|^[\w ]+Error:?$", ""),
-)
-"""Lines of installers, builders and launchers that say that something failed, which their users know, and not why; and
-where the line stands that says why."""
-
-_ONLY_REPORTS = Pattern.parse("(?i)" + "|".join(pattern for pattern, _ in _SUMS_UP))
-_WHERE = tuple((Pattern.parse(f"(?i){pattern}"), where) for pattern, where in _SUMS_UP)
-
-_NO_ERROR = Pattern.parse(r"(?i)\b(?:0|no) (?:errors?|failed)\b|\bwarning\b|^(?:I|INFO|DEBUG)\b|^\s*(?:raise|except)\b")
-_DOES_WITHOUT = Pattern.parse(
-    r"(?i)\busing [\w.]+ instead\b|^\W*[\w ]{2,30} is not installed!\s*$"
-    r"|\bfailed to solve: process\b.*\bexit code: [12]\s*$|\bfall(?:ing|s)?[ -]?back (?:to|on)\b|\bwill fall ?back\b|\bunavailable_reason\b|['\"]available['\"]: False"
-    r"|\b(?:did|has|have) (?:you|u|anyone|anybody) (?:encounter|see|find|meet|met|had|have|get|got|solve|fix|tr[yi]|check|manage|experience)\w*\b.*\?\s*$"
-    r"|\baccepting (?:this|the) combination|this shouldn't be a problem|\bshould(?:n't| not) (?:be a problem|matter)"
-    r"|\bignor(?:e|ed|ing) (?:the |this |an? )?(?:import )?(?:error|exception|failure)"
-    r"|\blevel=(?:debug|info)\b|\dZ +(?:info|debug|trace) "
-    r"|^[\s│]*\d{1,5}[\s│]+.*\bf['\"].*\{|^f?\x{22}.+(?: \x{22}|\x{22},)$"
-)
-"""What a program says that does without something, a line of its own life and no reason why a command failed; what is
-marked as news or for debugging; and what nobody printed: strings in source, in the numbered lines that a traceback shows
-around its own and in quoted scripts."""
+_STATES_ERROR = Pattern.parse(SENTENCES.lines["states_error"], memory=1 << 23)
+_NO_ERROR = Pattern.parse(SENTENCES.lines["no_error"])
+_DOES_WITHOUT = Pattern.parse(SENTENCES.lines["does_without"])
+_ONLY_REPORTS = Pattern.parse("(?i)" + "|".join(row.pattern for row in SENTENCES.sums_up))
+_WHERE = tuple((Pattern.parse(f"(?i){row.pattern}"), row.where) for row in SENTENCES.sums_up)
 
 
 class Line(msgspec.Struct, frozen=True):
