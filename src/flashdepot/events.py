@@ -172,9 +172,6 @@ class Events:
         """Compilers are about to run; what is returned hears how far they are."""
         return nullcontext(Silent())
 
-    def begin(self, forecast: Forecast) -> None:
-        """What is about to be fetched and compiled, once it may be."""
-
     def confirm(self, question: str) -> bool:  # noqa: ARG002
         """Whether to continue: before compiling for longer than two minutes, or taking what is not trusted."""
         return False

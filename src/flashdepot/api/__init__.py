@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from flashdepot.api.answers import check, doctor, explain, explain_command, host
     from flashdepot.api.client import Client
     from flashdepot.api.environments import InstallRequest, install
-    from flashdepot.api.libraries import build, get, link, vendor, wheel
+    from flashdepot.api.libraries import build, get, link, pull, vendor, wheel
     from flashdepot.api.publishing import index, plan_publish, publish
-    from flashdepot.api.sharing import audit, pull, push, sync
+    from flashdepot.api.sharing import audit, push, sync
     from flashdepot.api.wheels import lock, resolve
     from flashdepot.depot import Depot
     from flashdepot.events import Events
@@ -62,7 +62,7 @@ _PLACES = {
     "open_depot": "flashdepot.api.acquire",
     "plan_publish": "flashdepot.api.publishing",
     "publish": "flashdepot.api.publishing",
-    "pull": "flashdepot.api.sharing",
+    "pull": "flashdepot.api.libraries",
     "push": "flashdepot.api.sharing",
     "read_matrix": "flashdepot.publish.matrix",
     "resolve": "flashdepot.api.wheels",

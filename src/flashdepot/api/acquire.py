@@ -1,7 +1,8 @@
-"""The one way to a library: a stored one, else a remote's, else one that is built now; and what that would take."""
+"""The one way to a library: a stored one, else a remote's, else one that is built now; what that takes; a wheel of it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,14 +13,18 @@ from flashdepot.depot import Depot
 from flashdepot.depot import open_depot as depot_in
 from flashdepot.errors import IncompatibleError, MissingToolError
 from flashdepot.events import Events, Forecast
+from flashdepot.host import runtime_facts
+from flashdepot.model.host import HostRecord
 from flashdepot.model.limits import Limits
 from flashdepot.model.manifest import Manifest
-from flashdepot.model.request import LibraryRequest, Need
+from flashdepot.model.request import Gpus, LibraryRequest, Need
 from flashdepot.remotes import Remotes, users_remotes
-from flashdepot.resolve.library import LibraryResult, Rejected, from_depot, from_remotes
+from flashdepot.resolve.library import LibraryResult, understand, understand_for_wheel
 
 if TYPE_CHECKING:
     from flashdepot.build.library import Options
+    from flashdepot.depot.store import DepotChoice
+    from flashdepot.wheel import Wheel
 
 _REJECTED_SHOWN = 3
 
@@ -37,29 +42,80 @@ def open_depot(folder: Path | None = None, events: Events = SILENT) -> Depot:
     return depot_in(folder, events.warn, Remotes(users_remotes, events.warn))
 
 
-def acquire(need: Need | str, depot: Depot, limits: Limits, events: Events, *, may_build: bool = True) -> LibraryResult:
+def need_of(
+    request: LibraryRequest, host: HostRecord | None, depot: Depot, events: Events, *, for_wheel: bool = False
+) -> Need:
+    """What a request comes to for a host, this machine where none is given; ``events`` hear what is good to know of it.
+
+    It raises what :func:`flashdepot.resolve.library.understand` raises.
+    """
+    understood = understand_for_wheel if for_wheel else understand
+    need = understood(request, host or runtime_facts(gpus=request.arch in (None, Gpus.NATIVE)), depot)
+    if need.note:
+        events.note(need.note)
+    return need
+
+
+def acquire(
+    need: Need | str,
+    depot: Depot,
+    limits: Limits,
+    events: Events,
+    *,
+    exactly: bool = False,
+    may_build: bool = True,
+    options: Options | None = None,
+) -> LibraryResult:
     """The stored library that serves, else a remote's, else one that is built now.
 
     :param need: of a candidate, or the key of a recipe that a lock pins, which is never built.
+    :param exactly: only the recipe that this machine's toolchain gives will do, with ``options``.
     :raises IncompatibleError: when nothing serves and nothing may be built.
     :raises MissingToolError: when nobody has the recipe.
     :raises ConsentError: when compiling takes long and nobody has said yes.
     """
     if isinstance(need, str):
-        return _pinned(need, depot, events)
-    found, rejected = from_depot(need, depot)
-    if (found := found or from_remotes(need, depot, events)) is not None:
-        return found
-    if not may_build:
-        raise IncompatibleError(
-            f"Neither the depot {depot.root} nor a remote has a library for this.",
-            hint="See the remotes: flashdepot remote ls. Build it: flashdepot get, with the same options.",
-        )
-    tell_rejected(rejected, events)
-    return build_here(need, depot, limits, events)
+        return LibraryResult.had("hit", _pinned(need, depot, events), depot)
+    if not exactly:
+        units = len(need.request.selection.units)
+        choice = depot.find(need.request)
+        if choice.taken is not None:
+            return LibraryResult.had("hit", choice.taken, depot, units)
+        if (theirs := depot.remotes.fetch_library(depot, need.request, events)) is not None:
+            return LibraryResult.had("fetched", theirs, depot, units)
+        if not may_build:
+            raise IncompatibleError(
+                f"Neither the depot {depot.root} nor a remote has a library for this.",
+                hint="See the remotes: flashdepot remote ls. Build it: flashdepot get, with the same options.",
+            )
+        _tell_rejected(choice, events)
+    return _build(need, depot, _surveyed(limits), events, options)
 
 
-def _pinned(recipe_key: str, depot: Depot, events: Events) -> LibraryResult:
+def _build(need: Need, depot: Depot, limits: Limits, events: Events, options: Options | None) -> LibraryResult:
+    from flashdepot.build.library import Options  # noqa: PLC0415  (a hit needs none of it)
+    from flashdepot.diagnose import forewarn  # noqa: PLC0415
+    from flashdepot.errors import CompileError  # noqa: PLC0415
+    from flashdepot.host import probe  # noqa: PLC0415
+    from flashdepot.host.probe import this_platform  # noqa: PLC0415
+    from flashdepot.resolve.build import build  # noqa: PLC0415
+    from flashdepot.toolchain.choose import asks_machine  # noqa: PLC0415
+
+    machine = probe(depot=depot.root, tools=asks_machine(need.cuda, this_platform(), need.request.driver))
+    for finding in forewarn(machine, need.request.selection.units) if limits.farm is None else ():
+        events.warn(f"{finding.sentence} {finding.fix}")
+    try:
+        built = build(need, depot, machine, limits, options or Options(), events)
+    except CompileError as error:
+        from flashdepot.diagnose.explain import explained  # noqa: PLC0415  (only a failure reads its log)
+
+        raise explained(error, probe(depot=depot.root)) from None
+    if built.status == "built":
+        depot.remotes.share(depot, built.manifest, events)
+    return built
+
+
+def _pinned(recipe_key: str, depot: Depot, events: Events) -> Manifest:
     manifest = depot.load_intact(recipe_key) or depot.remotes.fetch_recipe(depot, recipe_key, events)
     if manifest is None:
         raise MissingToolError(
@@ -67,7 +123,7 @@ def _pinned(recipe_key: str, depot: Depot, events: Events) -> LibraryResult:
             "has it.",
             hint="Name the depot that has it, --depot DIR, or choose again: flashdepot lock --upgrade",
         )
-    return LibraryResult("hit", manifest, depot.libraries.materialise(manifest), 0, 0, 0)
+    return manifest
 
 
 class LibraryPlan(msgspec.Struct, frozen=True):
@@ -93,12 +149,9 @@ def plan_need(
     exactly: bool = False,
     options: Options | None = None,
 ) -> LibraryPlan:
-    """What :func:`acquire` would do, or with ``exactly`` what :func:`build_here` would; nothing is compiled.
-
-    What a lock pins is fetched from a remote if the depot lacks it.
-    """
+    """What :func:`acquire` would do; nothing is compiled. What a lock pins is fetched from a remote if the depot lacks it."""
     if isinstance(need, str):
-        return LibraryPlan(stored=_pinned(need, depot, events).manifest)
+        return LibraryPlan(stored=_pinned(need, depot, events))
     from flashdepot.build.library import Options  # noqa: PLC0415  (a hit needs none of it)
     from flashdepot.host import probe  # noqa: PLC0415
     from flashdepot.resolve.build import foresee_build_of  # noqa: PLC0415
@@ -109,43 +162,12 @@ def plan_need(
             return LibraryPlan(stored=choice.taken)
         if (offered := depot.remotes.offers(need.request)) is not None:
             return LibraryPlan(offered=offered)
-        tell_rejected(choice.rejected, events)
-    found = foresee_build_of(need, depot, probe(depot=depot.root), surveyed(limits), options or Options())
+        _tell_rejected(choice, events)
+    found = foresee_build_of(need, depot, probe(depot=depot.root), _surveyed(limits), options or Options())
     return LibraryPlan(forecast=found) if isinstance(found, Forecast) else LibraryPlan(stored=found)
 
 
-def build_here(
-    need: Need,
-    depot: Depot,
-    limits: Limits,
-    events: Events,
-    options: Options | None = None,
-) -> LibraryResult:
-    """The library of exactly the recipe that this machine gives a need: compiled and linked here where it is not there."""
-    from flashdepot.build.library import Options  # noqa: PLC0415  (a hit needs none of it)
-    from flashdepot.diagnose import forewarn  # noqa: PLC0415
-    from flashdepot.errors import CompileError  # noqa: PLC0415
-    from flashdepot.host import probe  # noqa: PLC0415
-    from flashdepot.host.probe import this_platform  # noqa: PLC0415
-    from flashdepot.resolve.build import build  # noqa: PLC0415
-    from flashdepot.toolchain.choose import asks_machine  # noqa: PLC0415
-
-    limits = surveyed(limits)
-    machine = probe(depot=depot.root, tools=asks_machine(need.cuda, this_platform(), need.request.driver))
-    for finding in forewarn(machine, need.request.selection.units) if limits.farm is None else ():
-        events.warn(f"{finding.sentence} {finding.fix}")
-    try:
-        built = build(need, depot, machine, limits, options or Options(), events)
-    except CompileError as error:
-        from flashdepot.diagnose.explain import explained  # noqa: PLC0415  (only a failure reads its log)
-
-        raise explained(error, probe(depot=depot.root)) from None
-    if built.status == "built":
-        depot.remotes.share(depot, built.manifest, events)
-    return built
-
-
-def surveyed(limits: Limits) -> Limits:
+def _surveyed(limits: Limits) -> Limits:
     """The limits with what the workers of a farm have; :raises FlashdepotError: for one that cannot be used."""
     if limits.farm is None:
         return limits
@@ -154,9 +176,18 @@ def surveyed(limits: Limits) -> Limits:
     return replace(limits, farm=survey(limits.farm))
 
 
-def tell_rejected(rejected: Rejected, events: Events) -> None:
+def _tell_rejected(choice: DepotChoice, events: Events) -> None:
     """Say why what is stored was not taken."""
-    for manifest, reasons in rejected[:_REJECTED_SHOWN]:
+    for manifest, reasons in choice.rejected[:_REJECTED_SHOWN]:
         events.note(f"The stored library {manifest.recipe_key[:12]} was not taken: {'; '.join(reasons)}.")
-    if (more := len(rejected) - _REJECTED_SHOWN) > 0:
+    if (more := len(choice.rejected) - _REJECTED_SHOWN) > 0:
         events.note(f"Neither were {more} others; 'flashdepot depot ls' shows them.")
+
+
+def wheel_of(library: LibraryResult, sources: Mapping[str, str], depot: Depot, folder: Path) -> Wheel:
+    """The wheel of a library that was got, written into a folder; ``sources`` names that of each family."""
+    from flashdepot.kernels import obtain_sources  # noqa: PLC0415
+    from flashdepot.wheel import build_wheel  # noqa: PLC0415
+
+    trees = obtain_sources(sources, depot.layout.upstreams)
+    return build_wheel(library.manifest, library.path, trees, folder.absolute())

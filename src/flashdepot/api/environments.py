@@ -11,8 +11,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from flashdepot.api.acquire import NO_LIMITS, SILENT, LibraryPlan, acquire, plan_need
-from flashdepot.api.libraries import wheel_of
+from flashdepot.api.acquire import NO_LIMITS, SILENT, LibraryPlan, acquire, plan_need, wheel_of
 from flashdepot.catalog import CATALOG_FOLDER
 from flashdepot.depot import Depot
 from flashdepot.diagnose import Intention, examine
@@ -40,7 +39,7 @@ from flashdepot.model.request import LibraryRequest
 from flashdepot.model.wheel import IMPORTED
 from flashdepot.net.errors import NotThereError
 from flashdepot.net.fetch import offline
-from flashdepot.resolve.library import LibraryResult, published_sources
+from flashdepot.resolve.library import LibraryResult
 from flashdepot.resolve.lock import LOCK_NAME
 from flashdepot.wheel import Name
 
@@ -224,7 +223,7 @@ def install(
             events.note(f"Installing our wheel: {choice.why}.")
             need = choice.wheel.library
             library = acquire(need, depot, limits, events)
-            sources = published_sources(library.manifest) if isinstance(need, str) else need.sources
+            sources = library.manifest.sources if isinstance(need, str) else need.sources
             made = wheel_of(library, sources, depot, folder)
             wheel = WheelFile(choice.source, made.path, made.sha256, made.size)
         elif isinstance(choice.wheel, WheelAddress):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -16,8 +15,9 @@ from flashdepot.api.acquire import (
     SILENT,
     LibraryPlan,
     acquire,
-    build_here,
+    need_of,
     plan_need,
+    wheel_of,
 )
 from flashdepot.depot import Depot
 from flashdepot.errors import IncompatibleError, UsageError
@@ -25,13 +25,10 @@ from flashdepot.events import Events
 from flashdepot.host import runtime_facts
 from flashdepot.model.host import HostRecord
 from flashdepot.model.limits import Limits
-from flashdepot.model.request import Gpus, LibraryRequest, Need
+from flashdepot.model.request import LibraryRequest
 from flashdepot.resolve.library import (
     LibraryResult,
-    from_depot,
-    understand,
-    understand_for_wheel,
-    whatever_is_stored,
+    most_of,
 )
 
 if TYPE_CHECKING:
@@ -64,7 +61,7 @@ def get(
     :raises CompileError: when a compiler refuses; its hint says what its log shows.
     :raises NetworkError: when source or toolchain must be fetched and cannot be.
     """
-    return _got(request, host, depot, out, events, lambda need: acquire(need, depot, limits, events))
+    return _got(request, host, depot, out, events, limits=limits)
 
 
 def build(
@@ -82,7 +79,21 @@ def build(
     Units that were compiled before are reused; a build that was stopped continues where it was. Parameters and errors
     are those of :func:`get`.
     """
-    return _got(request, host, depot, out, events, lambda need: build_here(need, depot, limits, events, options))
+    return _got(request, host, depot, out, events, limits=limits, exactly=True, options=options)
+
+
+def pull(
+    request: LibraryRequest = ANY,
+    *,
+    host: HostRecord | None = None,
+    depot: Depot,
+    events: Events = SILENT,
+) -> LibraryResult:
+    """A library that serves a host, from the depot or a remote of the depot; nothing is ever compiled.
+
+    :raises IncompatibleError: when neither has one.
+    """
+    return _got(request, host, depot, None, events, limits=NO_LIMITS, may_build=False)
 
 
 def _got(
@@ -91,14 +102,14 @@ def _got(
     depot: Depot,
     out: Path | None,
     events: Events,
-    make: Callable[[Need], LibraryResult],
+    **how: Any,
 ) -> LibraryResult:
     if out is not None:
         from flashdepot.depot.export import require_exportable  # noqa: PLC0415
 
         require_exportable(out)
     started = time.monotonic()
-    found = make(_understood(request, host, depot, events))
+    found = acquire(need_of(request, host, depot, events), depot, events=events, **how)
     path = depot.export(found.manifest, out) if out is not None else found.path
     return replace(found, path=path, seconds=time.monotonic() - started)
 
@@ -134,7 +145,7 @@ def wheel(
     from flashdepot.files.user_files import require_folder  # noqa: PLC0415
 
     require_folder(out, "--out DIR")
-    need = _understood(request, host, depot, events, understand_for_wheel)
+    need = need_of(request, host, depot, events, for_wheel=True)
     library = acquire(need, depot, limits, events)
     return WheelResult(wheel_of(library, need.sources, depot, out), library)
 
@@ -226,15 +237,17 @@ def link(
     if may_build:
         got = get(asked, host=host, depot=depot, limits=limits, events=events)
         return LinkableLibrary(got.path, got.manifest)
-    need = _understood(asked, host, depot, events)
-    found, rejected = from_depot(need, depot)
-    if found is None and not request.names_selection and (found := whatever_is_stored(need, depot)) is not None:
-        events.note(f"The library that is stored has only: {found.manifest.selection}. All kernels: flashdepot get")
+    need = need_of(asked, host, depot, events)
+    choice = depot.find(need.request)
+    found = choice.taken
+    if found is None and not request.names_selection and (found := most_of(need, depot)) is not None:
+        events.note(f"The library that is stored has only: {found.selection}. All kernels: flashdepot get")
     if found is None:
-        near = [f"The nearest one, {m.recipe_key[:12]}, {'; '.join(reasons)}." for m, reasons in rejected[:1]]
+        near = [f"The nearest one, {m.recipe_key[:12]}, {'; '.join(reasons)}." for m, reasons in choice.rejected[:1]]
         raise IncompatibleError(f"The depot {depot.root} has no library for this. {(near or ['It is empty.'])[0]}")
-    events.note(f"Linking {found.path}")
-    return LinkableLibrary(found.path, found.manifest)
+    path = depot.libraries.materialise(found)
+    events.note(f"Linking {path}")
+    return LinkableLibrary(path, found)
 
 
 def plan_library(
@@ -251,30 +264,8 @@ def plan_library(
 
     Parameters and errors are otherwise theirs.
     """
-    need = _understood(request, host, depot, events)
+    need = need_of(request, host, depot, events)
     return plan_need(need, depot, limits, events, exactly=exactly, options=options)
-
-
-def wheel_of(library: LibraryResult, sources: Mapping[str, str], depot: Depot, folder: Path) -> Wheel:
-    """The wheel of a library that was got, written into a folder; ``sources`` names that of each family."""
-    from flashdepot.kernels import obtain_sources  # noqa: PLC0415
-    from flashdepot.wheel import build_wheel  # noqa: PLC0415
-
-    trees = obtain_sources(sources, depot.layout.upstreams)
-    return build_wheel(library.manifest, library.path, trees, folder.absolute())
-
-
-def _understood(
-    request: LibraryRequest,
-    host: HostRecord | None,
-    depot: Depot,
-    events: Events,
-    how: Callable[[LibraryRequest, HostRecord, Depot], Need] = understand,
-) -> Need:
-    need = how(request, host or runtime_facts(gpus=request.arch in (None, Gpus.NATIVE)), depot)
-    if need.note:
-        events.note(need.note)
-    return need
 
 
 def _require_one(library: Path | None, request: LibraryRequest) -> None:

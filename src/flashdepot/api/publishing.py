@@ -11,17 +11,14 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from flashdepot.api.acquire import NO_LIMITS, SILENT, LibraryPlan, build_here
-from flashdepot.api.libraries import plan_library, wheel_of
+from flashdepot.api.acquire import NO_LIMITS, SILENT, LibraryPlan, acquire, need_of, plan_need, wheel_of
 from flashdepot.api.sharing import pushed_to, require_reach
 from flashdepot.depot import Depot
 from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
 from flashdepot.events import Events
 from flashdepot.files.user_files import require_folder
-from flashdepot.host import runtime_facts
 from flashdepot.index import IndexSite, Seals, write_site
 from flashdepot.index.simple import FILES
-from flashdepot.kernels import obtain_sources
 from flashdepot.model.index_record import IndexRecord
 from flashdepot.model.limits import Compiling, Limits
 from flashdepot.model.manifest import Manifest
@@ -35,9 +32,8 @@ from flashdepot.remotes.sync import stock
 from flashdepot.remotes.trust import Envelope
 from flashdepot.remotes.user_settings import UserSettings
 from flashdepot.resolve.consent import may_compile, require_consent, together
-from flashdepot.resolve.library import published_sources, understand
+from flashdepot.resolve.library import LibraryResult
 from flashdepot.resolve.own_wheel_name import wheel_name
-from flashdepot.wheel import Wheel, build_wheel
 
 
 def index(
@@ -106,10 +102,8 @@ def _wheels_of(manifests: Iterable[Manifest], depot: Depot, folder: Path, work: 
         if (folder / FILES / wheel_name(manifest)).is_file():
             continue
         try:
-            trees = obtain_sources(published_sources(manifest), depot.layout.upstreams)
-            found.append(
-                build_wheel(manifest, depot.libraries.materialise(manifest), trees, work / manifest.recipe_key).path
-            )
+            library = LibraryResult.had("hit", manifest, depot)
+            found.append(wheel_of(library, manifest.sources, depot, work / manifest.recipe_key).path)
         except FlashdepotError as error:
             events.warn(f"The library {manifest.recipe_key[:12]} is left out: {error.message}")
     return found
@@ -162,9 +156,8 @@ def plan_publish(
 
     def planned(part: PublishedPart) -> PlannedPart:
         try:
-            return PlannedPart(
-                part, plan_library(part.request, exactly=True, depot=depot, limits=limits, events=events)
-            )
+            need = need_of(part.request, None, depot, events, for_wheel=True)
+            return PlannedPart(part, plan_need(need, depot, limits, events, exactly=True))
         except FlashdepotError as error:
             return PlannedPart(part, problem=error)
 
@@ -250,8 +243,8 @@ def _make(
     started = time.monotonic()
     done = PartReport(part)
     try:
-        need = understand(part.request, runtime_facts(), depot)
-        library = build_here(need, depot, limits, events)
+        need = need_of(part.request, None, depot, events, for_wheel=True)
+        library = acquire(need, depot, limits, events, exactly=True)
         done = replace(
             done,
             status=library.status,
@@ -259,7 +252,7 @@ def _make(
             compiled=library.compiled,
             reused=library.reused,
         )
-        made: Wheel = wheel_of(library, need.sources, depot, out)
+        made = wheel_of(library, need.sources, depot, out)
         done = replace(done, wheel=made.path.name, sha256=made.sha256, size=made.size)
         verify_wheel(made.path, library.manifest)
         done = replace(done, proven=True)

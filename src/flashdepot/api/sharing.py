@@ -9,18 +9,16 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from flashdepot.api.acquire import ANY, NO_LIMITS, SILENT, acquire
+from flashdepot.api.acquire import ANY, NO_LIMITS, SILENT, need_of
 from flashdepot.depot import Depot
 from flashdepot.errors import FlashdepotError, UsageError
 from flashdepot.events import Events, Forecast
-from flashdepot.host import runtime_facts
 from flashdepot.model.host import HostRecord
 from flashdepot.model.limits import Limits
 from flashdepot.model.manifest import LIBRARY, Manifest
 from flashdepot.model.request import LibraryRequest, Need
 from flashdepot.net.fetch import offline, require_network
 from flashdepot.remotes import Remotes, users_remotes
-from flashdepot.resolve.library import LibraryResult, understand
 
 if TYPE_CHECKING:
     from flashdepot.remotes.keys import SigningKey
@@ -71,21 +69,6 @@ def push(
         require_reach(remote, "Pushing to")
         done[remote.name] = push_to(remote, depot, manifests, events, verify=verify)
     return done
-
-
-def pull(
-    request: LibraryRequest = ANY,
-    *,
-    host: HostRecord | None = None,
-    depot: Depot,
-    events: Events = SILENT,
-) -> LibraryResult:
-    """A library that serves a host, from the depot or a remote of the depot; nothing is ever compiled.
-
-    :raises IncompatibleError: when neither has one.
-    """
-    need = understand(request, host or runtime_facts(), depot)
-    return acquire(need, depot, NO_LIMITS, events, may_build=False)
 
 
 class RemoteSync(msgspec.Struct, frozen=True):
@@ -168,7 +151,7 @@ def audit(
     remotes = remotes or Remotes(users_remotes, events.warn)
     key, signed = _to_countersign(remotes) if sign else (None, [])
     machine = probe(depot=depot.root)
-    need = understand(request, host or runtime_facts(), depot)
+    need = need_of(request, host, depot, events)
     units = _drawn(need, sample)
     records = compile_units_afresh(need, units, depot, machine, limits, events)
     asked = [remote for remote in remotes.all() if remote.settings.is_local or not offline()]
@@ -192,7 +175,7 @@ def plan_audit(
     from flashdepot.host import probe  # noqa: PLC0415
     from flashdepot.resolve.build import foresee_units  # noqa: PLC0415
 
-    need = understand(request, host or runtime_facts(), depot)
+    need = need_of(request, host, depot, SILENT)
     return foresee_units(need, _drawn(need, sample), depot, probe(depot=depot.root), limits)
 
 

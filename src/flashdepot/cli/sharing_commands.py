@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from flashdepot import api
 from flashdepot.api import sharing
 from flashdepot.api.acquire import LibraryPlan
 from flashdepot.cli.common import View, configured_remotes, depot_option, examples, options, warn
@@ -60,7 +61,7 @@ def push(keys: tuple[str, ...], to: str | None, depot: Depot, *, verify: bool) -
 @options(selection_options, machine_options, depot_option)
 def pull(wanted: Wanted, host: HostRecord | None, depot: Depot) -> View:
     """Fetch the library that 'flashdepot get' would take from a remote, and never build it. Exit code 4: no remote has it."""
-    return library_view(sharing.pull(wanted.request, host=host, depot=depot, events=terminal()))
+    return library_view(api.pull(wanted.request, host=host, depot=depot, events=terminal()))
 
 
 @click.command(

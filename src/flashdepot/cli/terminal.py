@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from flashdepot.cli.common import ask, is_quiet, is_verbose, printable, say, wants_json, warn
-from flashdepot.events import BuildProgress, Download, Events, Forecast, Silent, Snapshot
+from flashdepot.events import BuildProgress, Download, Events, Silent, Snapshot
 from flashdepot.model.limits import duration, size
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ class Terminal(Events):
     """
 
     def __init__(self, *, quiet: bool = False, verbose: bool = False, may_ask: bool = False) -> None:
-        self._asked = False
         self._quiet = quiet
         self._verbose = verbose
         self._may_ask = may_ask and sys.stdin.isatty() and sys.stderr.isatty()
@@ -59,16 +58,8 @@ class Terminal(Events):
             return contextlib.nullcontext(Silent())
         return _Live(verbose=self._verbose) if sys.stderr.isatty() else contextlib.nullcontext(_Lines())
 
-    def begin(self, forecast: Forecast) -> None:
-        """Say what will be done, unless that was the question."""
-        from flashdepot.resolve.consent import sentence  # noqa: PLC0415  (a hit begins nothing)
-
-        if not self._asked:
-            self.note(sentence(forecast))
-
     def confirm(self, question: str) -> bool:
         """Ask, where somebody is there to answer."""
-        self._asked = self._may_ask
         return self._may_ask and ask(question)
 
 

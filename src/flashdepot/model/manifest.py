@@ -95,6 +95,11 @@ class Manifest(msgspec.Struct, frozen=True):
         return leading(self.upstreams)
 
     @property
+    def sources(self) -> dict[str, str]:
+        """The names of the sources that it was made from, as long as they are published ones."""
+        return {family: upstream.version for family, upstream in self.upstreams.items()}
+
+    @property
     def untested(self) -> str:
         """What is untested in it, as :func:`untested_of` says it."""
         return untested_of(self.unproven)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -167,8 +166,6 @@ def build(
     :raises CompileError: when a compiler refuses.
     :raises NetworkError: when source or toolchain must be fetched and cannot be.
     """
-    started = time.monotonic()
-
     if fetched := _fetches(need, host, depot):
         require_consent(usual(need, fetched, limits), limits, events)
     with events.building() as progress, depot.workspace() as work:
@@ -176,13 +173,9 @@ def build(
         request = need.request
         units = len(request.selection.units)
         if (stored := depot.load_intact(plan.recipe.key)) is not None:
-            return LibraryResult(
-                "hit", stored, depot.libraries.materialise(stored), 0, units, time.monotonic() - started
-            )
+            return LibraryResult.had("hit", stored, depot, units)
         if (theirs := depot.remotes.fetch_recipe(depot, plan.recipe.key, _Fetching(progress))) is not None:
-            return LibraryResult(
-                "fetched", theirs, depot.libraries.materialise(theirs), 0, units, time.monotonic() - started
-            )
+            return LibraryResult.had("fetched", theirs, depot, units)
 
         def agreed(outlook: Outlook) -> None:
             if not fetched:
@@ -193,8 +186,8 @@ def build(
         compiled = len(made & request.selection.units)
         path = depot.libraries.materialise(manifest)
         _require_fit(request, manifest)
-        seconds, workers = time.monotonic() - started, Counter(outcome.workers.values())
-        return LibraryResult("built", manifest, path, compiled, units - compiled, seconds, dict(workers))
+        workers = dict(Counter(outcome.workers.values()))
+        return LibraryResult("built", manifest, path, compiled, units - compiled, workers=workers)
 
 
 class _Fetching(Events):

@@ -26,13 +26,14 @@ def require_consent(forecast: Forecast, limits: Limits, events: Events) -> None:
             f"Nothing that is stored serves this, and {said_in} forbids compiling. {sentence(forecast)}",
             hint='To compile it: build="always".',
         )
-    if may is Compiling.ASK and forecast.is_long and not events.confirm(question(forecast)):
+    if may is Compiling.ALWAYS or not forecast.is_long:
+        events.note(sentence(forecast))
+    elif not events.confirm(question(forecast)):
         raise ConsentError(
             f"Compiling this needs a yes. {sentence(forecast)}",
             hint=f'To compile it: build="always", or {BUILD_VARIABLE}=always.',
             smaller=tuple(smaller(forecast)),
         )
-    events.begin(forecast)
 
 
 def may_compile(limits: Limits) -> tuple[Compiling, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +11,6 @@ from msgspec.structs import replace
 
 from flashdepot.depot import Depot
 from flashdepot.errors import IncompatibleError, UsageError
-from flashdepot.events import Events
 from flashdepot.facts.cuda import newest_cuda
 from flashdepot.kernels import default_family, family_of, oldest_gpu, tested_families
 from flashdepot.kernels.c_layer import c_layer_digest
@@ -29,9 +27,6 @@ if TYPE_CHECKING:
 _CUDA_OF_OTHERS = 13
 """The CUDA whose drivers load what CuTe DSL's assembler writes."""
 
-Rejected = tuple[tuple[Manifest, tuple[str, ...]], ...]
-"""Stored libraries with the reasons why each does not serve."""
-
 
 class LibraryResult(msgspec.Struct, frozen=True):
     """A library that serves: how it came (``hit``, ``fetched`` or ``built``), its manifest and folder, and the units behind it.
@@ -42,10 +37,15 @@ class LibraryResult(msgspec.Struct, frozen=True):
     status: str
     manifest: Manifest
     path: Path
-    compiled: int
-    reused: int
-    seconds: float
+    compiled: int = 0
+    reused: int = 0
+    seconds: float = 0.0
     workers: Mapping[str, int] = msgspec.field(default_factory=dict)
+
+    @classmethod
+    def had(cls, status: str, manifest: Manifest, depot: Depot, units: int = 0) -> LibraryResult:
+        """One that nothing was compiled for: the depot had it, or a remote."""
+        return cls(status, manifest, depot.libraries.materialise(manifest), 0, units)
 
     def __repr__(self) -> str:
         return f"<LibraryResult {self.status}, {self.manifest!r}, in {self.path}>"
@@ -186,23 +186,7 @@ def _compiler_of(toolkit: Path) -> str:
     return named_compiler(toolkit)
 
 
-def published_sources(manifest: Manifest) -> dict[str, str]:
-    """The names of the sources that a library was made from, as long as they are published ones."""
-    return {family: upstream.version for family, upstream in manifest.upstreams.items()}
-
-
-def from_depot(need: Need, depot: Depot) -> tuple[LibraryResult | None, Rejected]:
-    """A stored library that satisfies a request, and why each other one that is stored does not."""
-    started = time.monotonic()
-    choice = depot.find(need.request)
-    if choice.taken is None:
-        return None, choice.rejected
-    path = depot.libraries.materialise(choice.taken)
-    units = len(need.request.selection.units)
-    return LibraryResult("hit", choice.taken, path, 0, units, time.monotonic() - started), choice.rejected
-
-
-def whatever_is_stored(need: Need, depot: Depot) -> LibraryResult | None:
+def most_of(need: Need, depot: Depot) -> Manifest | None:
     """Of the stored libraries that serve the host of a request, the one with the most kernels; ``None`` without any.
 
     For somebody who named no selection, and has built a small library: what of ``full`` it lacks does not matter.
@@ -211,18 +195,6 @@ def whatever_is_stored(need: Need, depot: Depot) -> LibraryResult | None:
     for manifest in sorted(depot.artifacts.manifests(), key=lambda m: (-len(m.selection.units), m.recipe_key)):
         upstreams = {family: source for family, source in request.upstreams.items() if family in manifest.upstreams}
         less = replace(request, selection=manifest.selection, upstreams=upstreams)
-        found, _ = from_depot(replace(need, request=less), depot)
-        if found is not None:
+        if (found := depot.find(less).taken) is not None:
             return found
     return None
-
-
-def from_remotes(need: Need, depot: Depot, events: Events) -> LibraryResult | None:
-    """A library of a remote that satisfies a request, put into the depot; ``None`` when none has one."""
-    started = time.monotonic()
-    manifest = depot.remotes.fetch_library(depot, need.request, events)
-    if manifest is None:
-        return None
-    path = depot.libraries.materialise(manifest)
-    units = len(need.request.selection.units)
-    return LibraryResult("fetched", manifest, path, 0, units, time.monotonic() - started)
