@@ -75,14 +75,15 @@ def acquire(
     :raises ConsentError: when compiling takes long and nobody has said yes.
     """
     if isinstance(need, str):
-        return LibraryResult.had("hit", _pinned(need, depot, events), depot)
+        pinned = _pinned(need, depot, events)
+        return LibraryResult("hit", pinned, depot.libraries.materialise(pinned))
     if not exactly:
-        units = len(need.request.selection.units)
         choice = depot.find(need.request)
-        if choice.taken is not None:
-            return LibraryResult.had("hit", choice.taken, depot, units)
-        if (theirs := depot.remotes.fetch_library(depot, need.request, events)) is not None:
-            return LibraryResult.had("fetched", theirs, depot, units)
+        found = choice.taken or depot.remotes.fetch_library(depot, need.request, events)
+        if found is not None:
+            units = len(need.request.selection.units)
+            came = "hit" if choice.taken else "fetched"
+            return LibraryResult(came, found, depot.libraries.materialise(found), 0, units)
         if not may_build:
             raise IncompatibleError(
                 f"Neither the depot {depot.root} nor a remote has a library for this.",

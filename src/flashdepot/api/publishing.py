@@ -102,7 +102,7 @@ def _wheels_of(manifests: Iterable[Manifest], depot: Depot, folder: Path, work: 
         if (folder / FILES / wheel_name(manifest)).is_file():
             continue
         try:
-            library = LibraryResult.had("hit", manifest, depot)
+            library = LibraryResult("hit", manifest, depot.libraries.materialise(manifest))
             found.append(wheel_of(library, manifest.sources, depot, work / manifest.recipe_key).path)
         except FlashdepotError as error:
             events.warn(f"The library {manifest.recipe_key[:12]} is left out: {error.message}")

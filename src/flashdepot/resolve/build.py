@@ -172,10 +172,10 @@ def build(
         plan = _plan(need, depot, host, options, progress.note, progress.download, work)
         request = need.request
         units = len(request.selection.units)
-        if (stored := depot.load_intact(plan.recipe.key)) is not None:
-            return LibraryResult.had("hit", stored, depot, units)
-        if (theirs := depot.remotes.fetch_recipe(depot, plan.recipe.key, _Fetching(progress))) is not None:
-            return LibraryResult.had("fetched", theirs, depot, units)
+        stored = depot.load_intact(plan.recipe.key)
+        found = stored or depot.remotes.fetch_recipe(depot, plan.recipe.key, _Fetching(progress))
+        if found is not None:
+            return LibraryResult("hit" if stored else "fetched", found, depot.libraries.materialise(found), 0, units)
 
         def agreed(outlook: Outlook) -> None:
             if not fetched:

@@ -42,11 +42,6 @@ class LibraryResult(msgspec.Struct, frozen=True):
     seconds: float = 0.0
     workers: Mapping[str, int] = msgspec.field(default_factory=dict)
 
-    @classmethod
-    def had(cls, status: str, manifest: Manifest, depot: Depot, units: int = 0) -> LibraryResult:
-        """One that nothing was compiled for: the depot had it, or a remote."""
-        return cls(status, manifest, depot.libraries.materialise(manifest), 0, units)
-
     def __repr__(self) -> str:
         return f"<LibraryResult {self.status}, {self.manifest!r}, in {self.path}>"
 
