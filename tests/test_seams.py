@@ -31,8 +31,6 @@ from flashdepot.events import Events, Silent
 from flashdepot.fit import Needs, judge, rules
 from flashdepot.fit.needs import PlatformNeed
 from flashdepot.host import saved_host
-from flashdepot.install.choice import InstallRequest, choose
-from flashdepot.install.sources import WheelAddress
 from flashdepot.model.candidate import OURS, Candidate, Judged, Origin, PublishedWheel, WheelRequest
 from flashdepot.model.diagnosis import Diagnosis, Verdict
 from flashdepot.model.environment import Environment
@@ -40,9 +38,11 @@ from flashdepot.model.recipe import Action
 from flashdepot.model.target import Platform
 from flashdepot.process.child import Cost
 from flashdepot.resolve import plan
+from flashdepot.resolve.choice import InstallRequest, choose
 from flashdepot.resolve.facts import NamedFacts, facts_of, override
 from flashdepot.resolve.own_wheels import OwnWheels
 from flashdepot.resolve.project import library_request
+from flashdepot.resolve.wheel_files import WheelAddress
 from flashdepot.toolchain import targets
 from flashdepot.wheel import NAMES, build_names, parse_names
 from flashdepot.wheel.names import Name

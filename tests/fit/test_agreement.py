@@ -23,7 +23,6 @@ from flashdepot.events import Events
 from flashdepot.fit import judge, needs_of_manifest
 from flashdepot.fit.needs import needs_of_name
 from flashdepot.fit.requests import unmet
-from flashdepot.install.choice import InstallRequest, OwnWheel, choose
 from flashdepot.install.present import require_no_obstacle
 from flashdepot.link.candle_check import CandleNeed, _machine_code
 from flashdepot.link.candle_versions import CandleLine
@@ -35,6 +34,7 @@ from flashdepot.model.request import LibraryRequest
 from flashdepot.model.selection import PROFILES, select
 from flashdepot.model.target import Version, parse_list
 from flashdepot.resolve import rules
+from flashdepot.resolve.choice import InstallRequest, OwnWheel, choose
 from flashdepot.resolve.facts import facts_of
 from flashdepot.resolve.own_wheels import _stored
 from flashdepot.resolve.plan import plan_for

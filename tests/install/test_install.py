@@ -15,10 +15,11 @@ from flashdepot.depot import Depot
 from flashdepot.errors import IncompatibleError
 from flashdepot.host import runtime_facts
 from flashdepot.host.python_environment import probe_python
-from flashdepot.install import WheelFile, install_wheel
+from flashdepot.install import install_wheel
 from flashdepot.install.change import EnvironmentChange, recover
 from flashdepot.install.present import own_files
 from flashdepot.resolve.own_wheel_name import wheel_version
+from flashdepot.resolve.wheel_files import WheelFile
 from flashdepot.upstream import SourceTree
 from support import forge
 from support.venvs import Venv, add_official, add_torch

@@ -12,12 +12,11 @@ import pytest
 
 from flashdepot.catalog.load import Collection, Listing, encode
 from flashdepot.depot import Depot
-from flashdepot.install import WheelFile
-from flashdepot.install.sources import pin
 from flashdepot.model.candidate import Origin, PublishedWheel, WheelRequest
 from flashdepot.model.environment import Environment
 from flashdepot.resolve.decide import candidate_of
 from flashdepot.resolve.lock import LOCK_NAME, Lock, LockedWheel, read_lock, write_lock
+from flashdepot.resolve.wheel_files import WheelFile, pin
 from flashdepot.upstream import SourceTree
 from support import forge
 from support.servers import FileServer, serve_files

@@ -12,15 +12,12 @@ import msgspec
 from msgspec.structs import replace
 
 from flashdepot.api.acquire import NO_LIMITS, SILENT, LibraryPlan, acquire, plan_need, wheel_of
-from flashdepot.catalog import CATALOG_FOLDER
 from flashdepot.depot import Depot
 from flashdepot.diagnose import Intention, examine
-from flashdepot.errors import NetworkError
 from flashdepot.events import Events
 from flashdepot.host import probe
 from flashdepot.host.python_environment import chosen_environment
-from flashdepot.install import Installed, WheelFile, install_wheel, recover
-from flashdepot.install.choice import Choice, InstallRequest, OwnWheel, choose
+from flashdepot.install import Installed, install_wheel, recover
 from flashdepot.install.inspection import inspect
 from flashdepot.install.installation import install_names
 from flashdepot.install.present import (
@@ -31,16 +28,15 @@ from flashdepot.install.present import (
     require_free,
     require_no_obstacle,
 )
-from flashdepot.install.sources import WheelAddress, ask_release, have_one, have_wheel, pin, require_digest
 from flashdepot.model.environment import PythonEnvironment
 from flashdepot.model.host import HostRecord
 from flashdepot.model.limits import Limits
 from flashdepot.model.request import LibraryRequest
 from flashdepot.model.wheel import IMPORTED
-from flashdepot.net.errors import NotThereError
-from flashdepot.net.fetch import offline
+from flashdepot.resolve.choice import Choice, InstallRequest, OwnWheel, choose, fetch, settle
 from flashdepot.resolve.library import LibraryResult
 from flashdepot.resolve.lock import LOCK_NAME
+from flashdepot.resolve.wheel_files import WheelAddress, WheelFile, pin
 from flashdepot.wheel import Name
 
 __all__ = ["InstallPlan", "InstallRequest", "InstallResult", "install", "plan_install"]
@@ -156,29 +152,10 @@ def _planned(request: InstallRequest, machine: HostRecord, depot: Depot, events:
         events.note(said)
     arch = LibraryRequest(arch=request.library.arch)
     require_no_obstacle(examine(machine, Intention.INSTALL, arch), environment.executable, events.warn)
-    choice = _settled(choose(request, machine, depot, events), depot, events)
+    choice = settle(choose(request, machine, depot, events), depot, events)
     keeper = find_keeper(environment.prefix)
     require_free(keeper, environment.prefix, choice.reference)
     return InstallPlan(choice, machine, keeper)
-
-
-def _settled(choice: Choice, depot: Depot, events: Events) -> Choice:
-    """The choice, or the first of those after it that exists, with the digest that its release's own record names."""
-    ranked = (choice, *choice.others)
-    for number, candidate in enumerate(ranked):
-        wheel = candidate.wheel
-        if not isinstance(wheel, WheelAddress) or offline():
-            return candidate
-        try:
-            known = ask_release(wheel, depot.root / CATALOG_FOLDER / "pages")
-        except NotThereError as error:
-            events.warn(f"{error.message} The next best is tried.")
-            continue
-        except NetworkError as error:
-            events.warn(error.message)
-            return candidate
-        return replace(candidate, wheel=known, others=ranked[number + 1 :])
-    return choice
 
 
 def inspect_planned(plan: InstallPlan, events: Events = SILENT) -> None:
@@ -228,7 +205,7 @@ def install(
             wheel = WheelFile(choice.source, made.path, made.sha256, made.size)
         elif isinstance(choice.wheel, WheelAddress):
             accept_unverified = accept_unverified or _accepted(choice.wheel, events)
-            choice, wheel = _fetched(choice, depot, accept_unverified=accept_unverified, events=events)
+            choice, wheel = fetch(choice, depot, events, accept_unverified=accept_unverified)
         else:
             wheel = choice.wheel
         done = install_wheel(wheel, plan.machine, on_note=events.warn)
@@ -246,17 +223,3 @@ def _accepted(address: WheelAddress, events: Events) -> bool:
         return False
     question = f"No SHA-256 is published for {address.filename}: only {address.host} says what it should be."
     return events.confirm(f"{question} Take it, and pin what comes?")
-
-
-def _fetched(choice: Choice, depot: Depot, *, accept_unverified: bool, events: Events) -> tuple[Choice, WheelFile]:
-    """The chosen wheel, or the first of those after it that exists."""
-    candidates = [c for c in (choice, *choice.others) if isinstance(c.wheel, WheelAddress)]
-
-    def have(address: WheelAddress) -> WheelFile:
-        require_digest(address, accept_unverified=accept_unverified)
-        with events.download(address.filename) as progress:
-            return have_wheel(address, depot.layout.downloads, progress, events.warn)
-
-    addresses = [c.wheel for c in candidates if isinstance(c.wheel, WheelAddress)]
-    number, wheel = have_one(addresses, have, events.warn)
-    return candidates[number], wheel

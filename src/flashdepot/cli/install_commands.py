@@ -16,11 +16,11 @@ from flashdepot.cli.library_commands import describe_plan
 from flashdepot.cli.options import Wanted, build_options, names_option, selection_options
 from flashdepot.cli.terminal import terminal
 from flashdepot.depot import Depot
-from flashdepot.install.choice import InstallRequest
 from flashdepot.install.present import advice
-from flashdepot.install.sources import WheelAddress, WheelFile
 from flashdepot.model.limits import Limits, duration, size
+from flashdepot.resolve.choice import InstallRequest
 from flashdepot.resolve.lock import LOCK_NAME
+from flashdepot.resolve.wheel_files import WheelAddress, WheelFile
 from flashdepot.wheel import parse_names
 
 

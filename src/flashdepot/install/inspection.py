@@ -14,10 +14,10 @@ from flashdepot.diagnose.check import Evidence, Outcome, Report, check_file
 from flashdepot.diagnose.check.place import Place, read_installed_torch
 from flashdepot.errors import FlashdepotError, IncompatibleError, IntegrityError, UsageError
 from flashdepot.install.present import DISTRIBUTION
-from flashdepot.install.sources import WheelFile
 from flashdepot.model.environment import PythonEnvironment
 from flashdepot.model.host import HostRecord
 from flashdepot.resolve.facts import facts_of
+from flashdepot.resolve.wheel_files import WheelFile
 
 _GROUP = re.compile(r"\[([A-Za-z0-9_][A-Za-z0-9_.-]*)\]")
 _DOTTED = r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*"

@@ -16,12 +16,12 @@ from flashdepot.install.change import EnvironmentChange
 from flashdepot.install.inspection import inspect, require_own_name
 from flashdepot.install.installers import add_missing, put_wheel
 from flashdepot.install.present import environment_of, installed, own_files, owner_of, present_version
-from flashdepot.install.sources import WheelFile
 from flashdepot.kernels import oldest_gpu
 from flashdepot.model.environment import PythonEnvironment
 from flashdepot.model.host import HostRecord
 from flashdepot.process.run import ask_python
 from flashdepot.prove.environment import run_script
+from flashdepot.resolve.wheel_files import WheelFile
 from flashdepot.wheel import Name, build_names
 
 _TIMEOUT = 300

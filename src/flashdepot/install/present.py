@@ -116,9 +116,6 @@ def _recorded(distribution: Distribution) -> set[str]:
     return {row[0] for row in csv.reader(record.splitlines()) if row}
 
 
-OURS_MADE = '"$(flashdepot wheel --out dist)"'
-"""Stands for our wheel in a command: 'flashdepot wheel' prints its path."""
-
 _PROJECT_FILES = {"uv.lock": "uv", "poetry.lock": "poetry", "pdm.lock": "pdm", "Pipfile.lock": "pipenv"}
 
 

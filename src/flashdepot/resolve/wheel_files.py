@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -122,23 +121,6 @@ def require_digest(address: WheelAddress, *, accept_unverified: bool) -> None:
             hint="Add --accept-unverified to take what comes and pin its digest in flashdepot.lock, or "
             "--wheel URL --sha256 DIGEST if you know it.",
         )
-
-
-def have_one(
-    addresses: Sequence[WheelAddress], have: Callable[[WheelAddress], WheelFile], on_note: Note
-) -> tuple[int, WheelFile]:
-    """The first of some wheels that exists, with its number; the others are not asked for.
-
-    :raises NotThereError: when none does.
-    :raises NetworkError: when one cannot be had for another reason: another wheel does not answer that.
-    """
-    *firsts, last = enumerate(addresses)
-    for number, address in firsts:
-        try:
-            return number, have(address)
-        except NotThereError as error:  # noqa: PERF203  (a loop of a few downloads)
-            on_note(f"{error.message} The next best is tried.")
-    return last[0], have(last[1])
 
 
 def have_wheel(address: WheelAddress, downloads: Path, on_progress: Download, on_note: Note) -> WheelFile:

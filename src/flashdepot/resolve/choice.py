@@ -9,22 +9,26 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from flashdepot.catalog import CATALOG_FOLDER
 from flashdepot.depot import Depot
-from flashdepot.errors import IncompatibleError, UsageError
+from flashdepot.errors import IncompatibleError, NetworkError, UsageError
 from flashdepot.events import Events
-from flashdepot.install.present import OURS_MADE
-from flashdepot.install.sources import WheelAddress, WheelFile, read_named
 from flashdepot.kernels import oldest_gpu
 from flashdepot.model.candidate import DEFAULT_SOURCES, INDEX, OURS, Judged, Origin, Plan, WheelRequest
 from flashdepot.model.diagnosis import Verdict
 from flashdepot.model.host import HostRecord
 from flashdepot.model.request import Gpus, LibraryRequest, Need
+from flashdepot.net.errors import NotThereError
+from flashdepot.net.fetch import offline
 from flashdepot.resolve.facts import facts_of
 from flashdepot.resolve.lock import Lock, read_lock
 from flashdepot.resolve.plan import plan_for
+from flashdepot.resolve.wheel_files import WheelAddress, WheelFile, ask_release, have_wheel, read_named, require_digest
 from flashdepot.toolchain.architectures import choose_architectures
 
 _OTHERS_TRIED = 3
+OURS_MADE = '"$(flashdepot wheel --out dist)"'
+"""Stands for our wheel in a command: 'flashdepot wheel' prints its path."""
 
 
 class InstallRequest(msgspec.Struct, frozen=True):
@@ -110,6 +114,48 @@ def choose(request: InstallRequest, record: HostRecord, depot: Depot, events: Ev
         return Choice(OwnWheel(need), _WHY.get(plan.chosen.candidate.origin) or _why_build(request, plan))
     first, *others = (_published(j, plan) for j in plan.ranked if j.candidate.wheel.url)
     return first if plan.chosen.verified else replace(first, others=tuple(others[:_OTHERS_TRIED]))
+
+
+def settle(choice: Choice, depot: Depot, events: Events) -> Choice:
+    """The choice, or the first of those after it that exists, with the digest that its release's own record names: it is asked."""
+    ranked = (choice, *choice.others)
+    for number, candidate in enumerate(ranked):
+        wheel = candidate.wheel
+        if not isinstance(wheel, WheelAddress) or offline():
+            return candidate
+        try:
+            known = ask_release(wheel, depot.root / CATALOG_FOLDER / "pages")
+        except NotThereError as error:
+            events.warn(f"{error.message} The next best is tried.")
+            continue
+        except NetworkError as error:
+            events.warn(error.message)
+            return candidate
+        return replace(candidate, wheel=known, others=ranked[number + 1 :])
+    return choice
+
+
+def fetch(choice: Choice, depot: Depot, events: Events, *, accept_unverified: bool) -> tuple[Choice, WheelFile]:
+    """The chosen wheel, or the first of those after it that exists; the others are not asked for.
+
+    :raises IntegrityError: for one without a digest, unless that is accepted, or with other bytes than expected.
+    :raises NotThereError: when none exists.
+    :raises NetworkError: when one cannot be had for another reason: another wheel does not answer that.
+    """
+    *firsts, last = [c for c in (choice, *choice.others) if isinstance(c.wheel, WheelAddress)]
+
+    def have(one: Choice) -> WheelFile:
+        assert isinstance(one.wheel, WheelAddress)  # noqa: S101  (for mypy)
+        require_digest(one.wheel, accept_unverified=accept_unverified)
+        with events.download(one.wheel.filename) as progress:
+            return have_wheel(one.wheel, depot.layout.downloads, progress, events.warn)
+
+    for one in firsts:
+        try:
+            return one, have(one)
+        except NotThereError as error:  # noqa: PERF203  (a loop of a few downloads)
+            events.warn(f"{error.message} The next best is tried.")
+    return last, have(last)
 
 
 _WHY = {Origin.DEPOT: "a stored library serves", Origin.REMOTE: "a library of a remote serves"}
