@@ -170,12 +170,13 @@ def plan_audit(
     host: HostRecord | None = None,
     depot: Depot,
     limits: Limits = NO_LIMITS,
+    events: Events = SILENT,
 ) -> Forecast:
     """What :func:`audit` would take for as many units, drawn again; nothing is fetched or compiled."""
     from flashdepot.host import probe  # noqa: PLC0415
     from flashdepot.resolve.build import foresee_units  # noqa: PLC0415
 
-    need = need_of(request, host, depot, SILENT)
+    need = need_of(request, host, depot, events)
     return foresee_units(need, _drawn(need, sample), depot, probe(depot=depot.root), limits)
 
 

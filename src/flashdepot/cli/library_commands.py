@@ -11,30 +11,20 @@ from msgspec.structs import replace
 from flashdepot import api
 from flashdepot.api.acquire import LibraryPlan
 from flashdepot.api.libraries import plan_library
-from flashdepot.cli.common import View, depot_option, examples, options
-from flashdepot.cli.options import Wanted, build_options, dry_run_option, machine_options, selection_options
-from flashdepot.cli.terminal import terminal
-from flashdepot.depot import Depot
+from flashdepot.cli.common import View, examples, options
+from flashdepot.cli.options import Asked, library_options
 from flashdepot.kernels import oldest_gpu, tested_families
-from flashdepot.model.host import HostRecord
-from flashdepot.model.limits import Limits, duration, size
+from flashdepot.model.limits import duration, size
 from flashdepot.model.manifest import MANIFEST_NAME
 from flashdepot.model.selection import DEFAULT_FAMILY
 from flashdepot.model.target import spell
 from flashdepot.resolve.library import LibraryResult
 
-_shared_options = options(
-    selection_options,
-    click.option(
-        "--out",
-        metavar="DIR",
-        type=click.Path(path_type=Path),
-        help="Copy the library into this folder, which can be moved.",
-    ),
-    build_options,
-    dry_run_option,
-    machine_options,
-    depot_option,
+_out_option = click.option(
+    "--out",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Copy the library into this folder, which can be moved.",
 )
 
 
@@ -45,20 +35,18 @@ _shared_options = options(
         "flashdepot get --upstream 2.7.4.post1 --passes fwd,bwd --head-dims 64,128 --dtypes bf16",
     )
 )
-@_shared_options
-def get(
-    wanted: Wanted, out: Path | None, limits: Limits, host: HostRecord | None, depot: Depot, *, dry_run: bool
-) -> View:
+@_out_option
+@library_options
+def get(out: Path | None, asked: Asked) -> View:
     """Get a library from the depot or a remote, or build it once from the published source.
 
     Prints the library's folder. Defaults come from the nearest flashdepot.toml in this folder or above it.
     """
-    if wanted.words["arch"] == "list":
+    if asked.wanted.words["arch"] == "list":
         return _architectures()
-    how: dict[str, Any] = {"host": host, "depot": depot, "limits": limits, "events": terminal()}
-    if dry_run:
-        return plan_view(plan_library(wanted.request, **how))
-    return library_view(api.get(wanted.request, out=out, **how))
+    if asked.dry_run:
+        return plan_view(plan_library(asked.wanted.request, **asked.how))
+    return library_view(api.get(asked.wanted.request, out=out, **asked.how))
 
 
 @click.command(
@@ -67,8 +55,8 @@ def get(
         "flashdepot build --upstream ~/flash-attention --profile quick --keep-going",
     )
 )
-@_shared_options
 @options(
+    _out_option,
     click.option("--keep-going", is_flag=True, help="Compile the other units even after one has failed."),
     click.option(
         "--front-end",
@@ -82,36 +70,21 @@ def get(
         help="How nvcc compresses machine code.  [default: size; with CUDA 12 what its first drivers read]",
     ),
 )
-def build(
-    wanted: Wanted,
-    out: Path | None,
-    limits: Limits,
-    host: HostRecord | None,
-    depot: Depot,
-    front_end: str,
-    compress_mode: str | None,
-    *,
-    keep_going: bool,
-    dry_run: bool,
-) -> View:
+@library_options
+def build(out: Path | None, front_end: str, compress_mode: str | None, asked: Asked, *, keep_going: bool) -> View:
     """Build a library with this machine's toolchain, whatever else the depot has.
 
     Units that were compiled before are reused, and a build that was stopped resumes.
     """
     from flashdepot.build.library import Options  # noqa: PLC0415  (a hit of 'get' needs none of it)
 
-    if wanted.words["arch"] == "list":
+    if asked.wanted.words["arch"] == "list":
         return _architectures()
-    how: dict[str, Any] = {
-        "host": host,
-        "depot": depot,
-        "limits": replace(limits, keep_going=keep_going),
-        "options": Options(front_end, compress_mode or ""),
-        "events": terminal(),
-    }
-    if dry_run:
-        return plan_view(plan_library(wanted.request, exactly=True, **how))
-    return library_view(api.build(wanted.request, out=out, **how))
+    how = {**asked.how, "options": Options(front_end, compress_mode or "")}
+    how["limits"] = replace(asked.limits, keep_going=keep_going)
+    if asked.dry_run:
+        return plan_view(plan_library(asked.wanted.request, exactly=True, **how))
+    return library_view(api.build(asked.wanted.request, out=out, **how))
 
 
 def plan_view(plan: LibraryPlan, then: str = "") -> View:

@@ -10,7 +10,7 @@ import click
 
 from flashdepot.api.candle import CandleWish, candle_line, cargo_toolkit, check_candle, link_candle
 from flashdepot.cli.common import View, examples
-from flashdepot.cli.link_commands import Which, library_options, named_machine
+from flashdepot.cli.link_commands import Which, link_options, named_machine
 from flashdepot.cli.options import completed
 from flashdepot.cli.terminal import terminal
 from flashdepot.errors import IntegrityError, UsageError
@@ -94,7 +94,7 @@ def _versions() -> Iterable[str]:
     "without a CUDA toolkit that build for themselves or, by MinGW, for Windows. Needs --write.",
 )
 @click.option("--check", is_flag=True, help="Only say whether the project's set-up still holds. Exit code 6 if not.")
-@library_options
+@link_options
 def candle(
     version: str | None,
     folder: Path | None,
@@ -136,18 +136,17 @@ def candle(
     if folder is None and project is None:
         raise UsageError("--candle-version needs a folder to write into.", hint="--build-dir prebuilt")
     place = folder or (project.root if project else Path()) / _DEFAULT / name
-    if which.dry_run:
+    if which.asked.dry_run:
         which.linkable(line.calls)  # ends the command, whether or not candle's sources are here
     wish = CandleWish(asked, line, sources, delivery, place, project, kernels)
-    made = link_candle(
-        wish, lambda: which.linkable(line.calls), depot=which.depot, limits=which.limits, events=terminal()
-    )
+    how: dict[str, Any] = {"depot": which.asked.depot, "events": terminal()}
+    made = link_candle(wish, lambda: which.linkable(line.calls), limits=which.asked.limits, **how)
     written, lines = None, []
     if write and project is not None:
         write_config(project.root, made.setup)
         written = str(project.root / CONFIG)
         if toolkit:
-            lines = cargo_toolkit(project, made.manifest, depot=which.depot, events=terminal())
+            lines = cargo_toolkit(project, made.manifest, **how)
     document = {
         "candle": asked,
         "arguments": line.arguments,
@@ -164,12 +163,14 @@ def candle(
 
 def _environment(which: Which) -> Environment:
     """Where the program is to run; of another system than the machine's nothing more is known."""
-    facts = facts_of(which.host or runtime_facts())
-    target = which.wanted.words["target"]
+    facts = facts_of(which.asked.host or runtime_facts())
+    target = which.asked.wanted.words["target"]
     asked = parse_target(target).platform if target else facts.platform
     return facts if asked == facts.platform else Environment(platform=asked)
 
 
 def _again(which: Which, crate: str) -> Command:
     """The command that writes the set-up, with the words that were given here."""
-    return Command("link candle", {"write": True, "v3": crate == CRATE_V3, **which.wanted.words, **named_machine()})
+    return Command(
+        "link candle", {"write": True, "v3": crate == CRATE_V3, **which.asked.wanted.words, **named_machine()}
+    )

@@ -12,31 +12,20 @@ import msgspec
 from flashdepot.api import libraries as api
 from flashdepot.api.acquire import LibraryPlan
 from flashdepot.cli.app import CommandTable, LazyCommands
-from flashdepot.cli.common import View, depot_option, examples, named_depot, options, show
+from flashdepot.cli.common import View, examples, named_depot, options, show
 from flashdepot.cli.library_commands import plan_view
-from flashdepot.cli.options import (
-    MACHINE,
-    Wanted,
-    build_options,
-    dry_run_option,
-    machine_options,
-    selection_options,
-)
-from flashdepot.cli.terminal import terminal
-from flashdepot.depot import Depot
+from flashdepot.cli.options import MACHINE, Asked, library_options
 from flashdepot.errors import IncompatibleError
 from flashdepot.link.cargo_crate import CRATE, write_crate
 from flashdepot.link.library import LinkableLibrary, LinkKind
 from flashdepot.link.lines import Shell, cmake_lines, package_version, pkg_config_lines, pkg_config_module, place_of_dll
 from flashdepot.link.lines import flags as flags_of
 from flashdepot.model.diagnosis import Command
-from flashdepot.model.host import HostRecord
-from flashdepot.model.limits import Limits
 from flashdepot.model.request import LibraryRequest
 
 _ANY = LibraryRequest()
 
-library_options = options(
+link_options = options(
     click.option(
         "--library",
         metavar="DIR",
@@ -47,11 +36,7 @@ library_options = options(
     click.option(
         "--get", "may_build", is_flag=True, help="If the depot has no library that fits, build one as 'get' does."
     ),
-    build_options,
-    dry_run_option,
-    selection_options,
-    machine_options,
-    depot_option,
+    library_options,
 )
 """Either a folder, or what ``get`` takes. Their values are the fields of :class:`Which`."""
 
@@ -61,11 +46,7 @@ class Which(msgspec.Struct, frozen=True):
 
     library: Path | None
     may_build: bool
-    limits: Limits
-    dry_run: bool
-    wanted: Wanted
-    host: HostRecord | None
-    depot: Depot
+    asked: Asked
 
     def linkable(self, otherwise: LibraryRequest = _ANY) -> LinkableLibrary:
         """The library that the options name, or the one that ``get`` takes for them; nothing is built unless asked for.
@@ -74,22 +55,20 @@ class Which(msgspec.Struct, frozen=True):
         :raises UsageError: for a folder that holds no library, or options that contradict each other.
         :raises IncompatibleError: when the depot has none that serves; the hint is the command that makes one.
         """
-        events = terminal()
+        asked = self.asked
         if self.library is not None:
-            named = api.link(self.wanted.named, library=self.library, host=self.host, depot=self.depot, events=events)
-            return _foretold(LibraryPlan(stored=named.manifest)) if self.dry_run else named
-        request = self.wanted.request
-        how: dict[str, Any] = {"host": self.host, "depot": self.depot, "limits": self.limits, "events": events}
-        if self.dry_run and self.may_build:
-            asked = request if request.names_selection else request.or_else(otherwise)
-            _foretold(api.plan_library(asked, **how))
+            named = api.link(asked.wanted.named, library=self.library, **asked.how)
+            return _foretold(LibraryPlan(stored=named.manifest)) if asked.dry_run else named
+        request = asked.wanted.request
+        if asked.dry_run and self.may_build:
+            _foretold(api.plan_library(request if request.names_selection else request.or_else(otherwise), **asked.how))
         try:
-            found = api.link(request, may_build=self.may_build, otherwise=otherwise, **how)
+            found = api.link(request, may_build=self.may_build, otherwise=otherwise, **asked.how)
         except IncompatibleError as error:
-            make = Command("get", {**self.wanted.named.words(), **named_machine()})
+            make = Command("get", {**asked.wanted.named.words(), **named_machine()})
             hint = error.hint or f"Make it first: {make}   (or add --get to this command)"
             raise IncompatibleError(error.message, hint=hint) from None
-        return _foretold(LibraryPlan(stored=found.manifest)) if self.dry_run else found
+        return _foretold(LibraryPlan(stored=found.manifest)) if asked.dry_run else found
 
 
 def _foretold(plan: LibraryPlan) -> NoReturn:
@@ -127,7 +106,7 @@ def link() -> None:
 _options = options(
     click.option("--shared", "kind", flag_value=LinkKind.SHARED.value, help="Link the shared library."),
     click.option("--static", "kind", flag_value=LinkKind.STATIC.value, help="Link the static library."),
-    library_options,
+    link_options,
 )
 
 
@@ -215,7 +194,7 @@ def flags(*, part: str | None, kind: str | None, **which: Any) -> View:
     )
 )
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@library_options
+@link_options
 def cargo(folder: Path, **which: Any) -> View:
     """Write the crate flashattention-sys: bindings of the C ABI, the library itself, its manifest and licences.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -10,7 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import msgspec
 
-from flashdepot.cli.common import host_option, into, python_option
+from flashdepot.cli.common import depot_option, host_option, into, options, python_option
+from flashdepot.cli.terminal import terminal
+from flashdepot.depot import Depot
 from flashdepot.errors import UsageError
 from flashdepot.host import saved_host
 from flashdepot.model.host import HostRecord
@@ -222,3 +225,29 @@ build_options = into(
     click.option("-y", "--yes", is_flag=True, help="Compile without asking, however long it takes: --build always."),
 )
 """What a build may use of its machine, and whether it may begin: the argument ``limits``."""
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """Which library is asked for, where it must run, and what making it may take."""
+
+    wanted: Wanted
+    limits: Limits
+    dry_run: bool
+    host: HostRecord | None
+    depot: Depot
+
+    @property
+    def how(self) -> dict[str, Any]:
+        """What the functions of the API take besides the request."""
+        return {"host": self.host, "depot": self.depot, "limits": self.limits, "events": terminal()}
+
+
+def library_options(command: Callable[..., Any]) -> Any:
+    """For every command that takes a library: the argument ``asked``, an :class:`Asked`."""
+
+    @functools.wraps(command)
+    def wrapped(*arguments: Any, **given: Any) -> Any:
+        asked = Asked(**{name: given.pop(name) for name in Asked.__struct_fields__})
+        return command(*arguments, asked=asked, **given)
+
+    return options(selection_options, build_options, dry_run_option, machine_options, depot_option)(wrapped)

@@ -13,12 +13,12 @@ from flashdepot.api.acquire import LibraryPlan
 from flashdepot.cli.common import View, configured_remotes, depot_option, examples, options, warn
 from flashdepot.cli.depot_commands import by_prefix
 from flashdepot.cli.library_commands import library_view, plan_view
-from flashdepot.cli.options import Wanted, build_options, dry_run_option, machine_options, selection_options
+from flashdepot.cli.options import Asked, Wanted, library_options, machine_options, selection_options
 from flashdepot.cli.terminal import terminal
 from flashdepot.depot import Depot
 from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.model.host import HostRecord
-from flashdepot.model.limits import Limits, size
+from flashdepot.model.limits import size
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.target import spell
 
@@ -155,32 +155,16 @@ def _library_line(manifest: Manifest) -> str:
 @click.option(
     "--sign", is_flag=True, help="If all are the same, add your signature to the builder's, in remotes with --push."
 )
-@options(selection_options, build_options, dry_run_option, machine_options, depot_option)
-def audit(
-    sample: int,
-    wanted: Wanted,
-    limits: Limits,
-    host: HostRecord | None,
-    depot: Depot,
-    *,
-    everything: bool,
-    sign: bool,
-    dry_run: bool,
-) -> View:
+@library_options
+def audit(sample: int, asked: Asked, *, everything: bool, sign: bool) -> View:
     """Compile units again, and compare their bytes with those in the depot and with what remotes claim.
 
     The units are those that 'flashdepot build' would compile with the same options. Exit code 6: somebody has other bytes.
     """
-    request = wanted.request
-    how: dict[str, Any] = {
-        "sample": None if everything else sample,
-        "host": host,
-        "depot": depot,
-        "limits": limits,
-    }
-    if dry_run:
+    request, how = asked.wanted.request, {**asked.how, "sample": None if everything else sample}
+    if asked.dry_run:
         return plan_view(LibraryPlan(forecast=sharing.plan_audit(request, **how)))
-    report = sharing.audit(request, sign=sign, remotes=configured_remotes(), events=terminal(), **how)
+    report = sharing.audit(request, sign=sign, remotes=configured_remotes(), **how)
     wrong = [f"{m.name}: {m.place} has {m.claimed[:12]}, compiled was {m.compiled[:12]}" for m in report.mismatches]
     if wrong:
         raise IntegrityError(

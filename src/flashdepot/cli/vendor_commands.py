@@ -9,18 +9,14 @@ import click
 
 from flashdepot.api import libraries as api
 from flashdepot.api.acquire import LibraryPlan
-from flashdepot.cli.common import View, depot_option, examples, is_quiet, options, warn
+from flashdepot.cli.common import View, examples, is_quiet, options, warn
 from flashdepot.cli.library_commands import plan_view
-from flashdepot.cli.options import Wanted, build_options, dry_run_option, machine_options, selection_options
-from flashdepot.cli.terminal import terminal
-from flashdepot.depot import Depot
+from flashdepot.cli.options import Asked, library_options
 from flashdepot.errors import UsageError
 from flashdepot.link.library import read_library
 from flashdepot.link.vendor.files import has_lfs_filter, ignored, work_tree
 from flashdepot.link.vendor.folder import INDEX_NAME, Vendored
 from flashdepot.link.vendor.report import Status, TargetReport, VendorReport
-from flashdepot.model.host import HostRecord
-from flashdepot.model.limits import Limits
 from flashdepot.model.manifest import MANIFEST_NAME, Manifest
 
 DEFAULT_FOLDER = "prebuilt"
@@ -46,23 +42,9 @@ _FAULTS_SHOWN = 8
         type=click.Path(path_type=Path),
         help="Use this library, a folder that 'flashdepot get' printed or wrote.",
     ),
-    selection_options,
-    build_options,
-    dry_run_option,
-    machine_options,
-    depot_option,
+    library_options,
 )
-def vendor(
-    folder: Path,
-    library: Path | None,
-    wanted: Wanted,
-    limits: Limits,
-    host: HostRecord | None,
-    depot: Depot,
-    *,
-    check: bool,
-    dry_run: bool,
-) -> View:
+def vendor(folder: Path, library: Path | None, asked: Asked, *, check: bool) -> View:
     """Put a library into a project's repository, by default into prebuilt/, for Git LFS.
 
     Each target gets its own folder there, named by platform, CUDA and architectures, with header, libraries, manifest
@@ -74,22 +56,22 @@ def vendor(
     from when the library was made, and whether you need a new one. Exit status: 0 intact and runs on this host, 4 does
     not run on it, 6 damaged.
     """
-    how: dict[str, Any] = {"host": host, "depot": depot}
     if check:
         if library is not None:
             raise UsageError("--check reads what is there, and --library puts something there.", hint="Leave one out.")
         named = click.get_current_context().params["host_file"]
-        report = api.check_vendored(folder, wanted.request, host_file=str(named) if named else None, **how)
+        where: dict[str, Any] = {"host": asked.host, "host_file": str(named) if named else None, "depot": asked.depot}
+        report = api.check_vendored(folder, asked.wanted.request, **where)
         return View(report.to_json(), describe(report), status=report.status.exit_code)
-    request = wanted.named if library is not None else wanted.request
-    if dry_run:
+    if asked.dry_run:
         plan = (
             LibraryPlan(stored=read_library(library).manifest)
             if library is not None
-            else api.plan_library(request, limits=limits, events=terminal(), **how)
+            else api.plan_library(asked.wanted.request, **asked.how)
         )
         return plan_view(plan, then=f"Then it is put into {folder}.")
-    written, put = api.vendor(folder, request, library=library, limits=limits, events=terminal(), **how)
+    request = asked.wanted.named if library is not None else asked.wanted.request
+    written, put = api.vendor(folder, request, library=library, **asked.how)
     return _written(put.manifest, written)
 
 

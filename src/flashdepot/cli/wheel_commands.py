@@ -11,20 +11,10 @@ import msgspec
 
 from flashdepot import api
 from flashdepot.api.libraries import plan_library
-from flashdepot.cli.common import View, answer, depot_option, examples, options, say, wants_json
+from flashdepot.cli.common import View, answer, examples, options, say, wants_json
 from flashdepot.cli.library_commands import describe_plan, plan_document
-from flashdepot.cli.options import (
-    Wanted,
-    build_options,
-    dry_run_option,
-    machine_options,
-    names_option,
-    selection_options,
-)
-from flashdepot.cli.terminal import terminal
-from flashdepot.depot import Depot
-from flashdepot.model.host import HostRecord
-from flashdepot.model.limits import Limits, duration, size
+from flashdepot.cli.options import Asked, library_options, names_option
+from flashdepot.model.limits import duration, size
 from flashdepot.resolve.library import LibraryResult
 from flashdepot.wheel import Wheel, build_jax_wheel, build_names, parse_names, write_kernels
 
@@ -37,7 +27,6 @@ from flashdepot.wheel import Wheel, build_jax_wheel, build_names, parse_names, w
     )
 )
 @options(
-    selection_options,
     click.option(
         "--out",
         metavar="DIR",
@@ -53,23 +42,9 @@ from flashdepot.wheel import Wheel, build_jax_wheel, build_names, parse_names, w
         help="Also folders that Hugging Face's library kernels loads, over the installed wheels.",
     ),
     click.option("--jax", is_flag=True, help="Also flashdepot-jax: the same library for JAX, without torch."),
-    build_options,
-    dry_run_option,
-    machine_options,
-    depot_option,
+    library_options,
 )
-def wheel(
-    wanted: Wanted,
-    out: Path,
-    names: str,
-    kernels: Path | None,
-    limits: Limits,
-    host: HostRecord | None,
-    depot: Depot,
-    *,
-    jax: bool,
-    dry_run: bool,
-) -> View:
+def wheel(out: Path, names: str, kernels: Path | None, asked: Asked, *, jax: bool) -> View:
     """Make a Python wheel: one file for every torch and every Python 3.
 
     It contains upstream's package flash_attn and the library that 'flashdepot get' would take or build.
@@ -78,9 +53,8 @@ def wheel(
     """
     started = time.monotonic()
     named = parse_names(names)
-    requests = [one.request for one in wanted.each_target()]
-    how: dict[str, Any] = {"host": host, "depot": depot, "limits": limits, "events": terminal()}
-    if dry_run:
+    requests, how = [one.request for one in asked.wanted.each_target()], asked.how
+    if asked.dry_run:
         plans = [plan_library(request, **how) for request in requests]
         then = f"Then a wheel of it is written into {out.absolute()}."
         return View(_one_or_all([plan_document(p) for p in plans]), [f"{describe_plan(p)}\n{then}" for p in plans])
