@@ -33,7 +33,7 @@ from flashdepot.model.host import HostRecord
 from flashdepot.model.limits import Limits
 from flashdepot.model.request import LibraryRequest
 from flashdepot.model.wheel import IMPORTED
-from flashdepot.resolve.choice import Choice, InstallRequest, OwnWheel, choose, fetch, settle
+from flashdepot.resolve.choice import Choice, InstallRequest, OwnWheel, choose, fetch_chosen, settle
 from flashdepot.resolve.library import LibraryResult
 from flashdepot.resolve.lock import LOCK_NAME
 from flashdepot.resolve.wheel_files import WheelAddress, WheelFile, pin
@@ -205,7 +205,7 @@ def install(
             wheel = WheelFile(choice.source, made.path, made.sha256, made.size)
         elif isinstance(choice.wheel, WheelAddress):
             accept_unverified = accept_unverified or _accepted(choice.wheel, events)
-            choice, wheel = fetch(choice, depot, events, accept_unverified=accept_unverified)
+            choice, wheel = fetch_chosen(choice, depot, events, accept_unverified=accept_unverified)
         else:
             wheel = choice.wheel
         done = install_wheel(wheel, plan.machine, on_note=events.warn)

@@ -135,7 +135,7 @@ def settle(choice: Choice, depot: Depot, events: Events) -> Choice:
     return choice
 
 
-def fetch(choice: Choice, depot: Depot, events: Events, *, accept_unverified: bool) -> tuple[Choice, WheelFile]:
+def fetch_chosen(choice: Choice, depot: Depot, events: Events, *, accept_unverified: bool) -> tuple[Choice, WheelFile]:
     """The chosen wheel, or the first of those after it that exists; the others are not asked for.
 
     :raises IntegrityError: for one without a digest, unless that is accepted, or with other bytes than expected.
