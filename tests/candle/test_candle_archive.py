@@ -1,19 +1,22 @@
-"""The tools that make candle's archive: which run for which platform, and what is said when one cannot."""
+"""What a build of candle links: the archive, and stubs where there is no CUDA toolkit."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from flashdepot.api.acquire import open_depot
+from flashdepot.api.libraries import zig
 from flashdepot.errors import CompileError, IntegrityError, MissingToolError
 from flashdepot.link.candle_delivery import prepare_folder
+from flashdepot.link.candle_toolkit import bindings_of, declared_names, provide_stubs, toolkit_lines
 from flashdepot.link.library import read_library
+from flashdepot.link.lines import Shell
 from flashdepot.toolchain.zig import Zig
-
-pytestmark = pytest.mark.nvcc
 
 
 def no_zig() -> Zig:
@@ -29,6 +32,7 @@ def library(quick_library: Path, tmp_path: Path) -> Path:
     return copy
 
 
+@pytest.mark.nvcc
 def test_a_library_without_its_archive_is_refused_before_anything_is_written(library: Path, tmp_path: Path) -> None:
     (library / "lib/static/libflashattention.a").unlink()
     with pytest.raises(IntegrityError, match=r"libflashattention\.a is missing"):
@@ -36,6 +40,7 @@ def test_a_library_without_its_archive_is_refused_before_anything_is_written(lib
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.nvcc
 def test_a_missing_tool_is_named_with_its_package(
     library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -49,8 +54,98 @@ def test_a_missing_tool_is_named_with_its_package(
     assert "binutils" in caught.value.hint
 
 
+@pytest.mark.nvcc
 def test_a_compiler_that_refuses_is_quoted(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (library / "include/flash_attention.h").chmod(0o644)
     (library / "include/flash_attention.h").write_text("#error this header is broken\n")
     with pytest.raises(CompileError, match="this header is broken"):
         prepare_folder(read_library(library), 37, tmp_path / "out", None, no_zig)
+
+
+CUDARC = {
+    "runtime": (
+        "pub unsafe fn cudaFree(at: *mut u8) -> u32 {\n"
+        '        extern "C" {\n            fn cudaFree(at: *mut u8) -> u32;\n        }\n        cudaFree(at)\n}\n'
+    ),
+    "driver": 'extern "C" {\n    pub fn cuInit(flags: u32) -> u32;\n}\npub unsafe fn safe() {}\n',
+    "cublas": "    pub fn cublasCreate_v2(\n        handle: *mut u8,\n    ) -> u32;\n    pub fn is_culib_present() -> bool {\n",
+}
+
+
+@pytest.fixture
+def bindings(tmp_path: Path) -> list[Path]:
+    """The sources of a cudarc, where Cargo unpacks them for the project in tmp_path."""
+    (tmp_path / "Cargo.lock").write_text('version = 4\n[[package]]\nname = "cudarc"\nversion = "0.19.9"\n')
+    with pytest.raises(MissingToolError, match=r"cudarc 0\.19\.9"):
+        bindings_of(tmp_path, tmp_path / "home")
+    source = tmp_path / "home/registry/src/index/cudarc-0.19.9/src"
+    for module, text in CUDARC.items():
+        (source / module / "sys").mkdir(parents=True)
+        (source / module / "sys/mod.rs").write_text(text)
+    return bindings_of(tmp_path, tmp_path / "home")
+
+
+def test_the_names_are_those_that_cudarc_declares(bindings: list[Path]) -> None:
+    assert declared_names(bindings) == {
+        "driver": ["cuInit"],
+        "runtime": ["cudaFree"],
+        "cublas": ["cublasCreate_v2"],
+    }
+
+
+def test_sources_without_a_function_that_is_known_are_an_error_and_not_an_empty_library(tmp_path: Path) -> None:
+    with pytest.raises(MissingToolError, match="No function of the driver"):
+        declared_names([tmp_path])
+
+
+def test_a_program_links_with_them_and_asks_for_the_libraries_when_it_starts(
+    bindings: list[Path], tmp_path: Path
+) -> None:
+    toolkit = tmp_path / "toolkit"
+    (toolkit / "lib").mkdir(parents=True)
+    subprocess.run(["ar", "rcs", toolkit / "lib/libcudart_static.a"], check=True)
+    stubs = provide_stubs(toolkit, 13, bindings, tmp_path / "depot")
+    assert provide_stubs(toolkit, 13, bindings, tmp_path / "depot") == stubs
+    program = tmp_path / "program.c"
+    program.write_text(
+        "int cuInit(int); int cublasCreate_v2(void *);\nint main(void) { return cuInit(0) + cublasCreate_v2(0); }"
+    )
+    command = [
+        "cc",
+        str(program),
+        f"-L{stubs / 'lib'}",
+        "-lcudart",
+        "-lcuda",
+        "-lcublas",
+        "-o",
+        str(tmp_path / "program"),
+    ]
+    subprocess.run(command, check=True)
+    needed = subprocess.run(["readelf", "-d", tmp_path / "program"], capture_output=True, text=True, check=True).stdout
+    assert "[libcuda.so.1]" in needed
+    assert "[libcublas.so.13]" in needed
+    assert "cudart" not in needed
+
+
+@pytest.mark.nvcc
+def test_a_program_for_windows_has_an_import_library_for_each_dll(
+    bindings: list[Path], real_depot: Path, tmp_path: Path
+) -> None:
+    stubs = provide_stubs(tmp_path / "toolkit", 13, bindings, tmp_path, lambda: zig(depot=open_depot(real_depot)))
+    made = {path.name: path.read_bytes() for path in (stubs / "lib").iterdir()}
+    assert made.keys() == {"libcuda.a", "libcublas.a", "libcudart.a"}
+    for name, dll, function in (
+        ("libcuda.a", b"nvcuda.dll", b"cuInit"),
+        ("libcublas.a", b"cublas64_13.dll", b"cublasCreate_v2"),
+        ("libcudart.a", b"cudart64_13.dll", b"cudaFree"),
+    ):
+        assert dll in made[name]
+        assert function in made[name]
+
+
+def test_the_lines_put_nvcc_in_front_of_the_path() -> None:
+    lines = toolkit_lines(Path("/depot/cuda 13"), Path("/depot/stubs"), "80", Shell.POSIX)
+    script = "\n".join([*lines, "echo $CUDA_ROOT $CUDA_COMPUTE_CAP; echo $PATH"])
+    said = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert said[0] == "/depot/stubs 80"
+    assert said[1].startswith("/depot/cuda 13/bin:")

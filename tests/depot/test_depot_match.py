@@ -1,7 +1,10 @@
+"""Which stored library serves a request, and what its page says."""
+
 from __future__ import annotations
 
 import random
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,12 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from flashdepot.cli.library_commands import describe
 from flashdepot.depot import Depot, choose
 from flashdepot.fit.requests import unmet
 from flashdepot.model.codec import digest_of
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.recipe import UpstreamId
-from flashdepot.model.target import Platform, Version, parse_list
+from flashdepot.model.target import Architecture, Platform, Version, parse_list
+from flashdepot.resolve.library import LibraryResult
 from support.depots import make_manifest, make_request, make_selection, make_unit
 
 MORE_UNITS = make_selection(make_unit(), make_unit("bwd"))
@@ -148,3 +153,12 @@ def test_a_choice_is_fit_and_complete(request: Any, stored: list[Manifest], shuf
     shuffled = stored.copy()
     shuffler.shuffle(shuffled)
     assert choose(request, shuffled).rejected == choice.rejected
+
+
+@pytest.mark.parametrize(
+    ("status", "sass", "told"), [("built", (8, 0), False), ("built", (9, 0), True), ("hit", (9, 0), False)]
+)
+def test_a_new_library_for_hopper_names_the_other_family(status: str, sass: tuple[int, int], told: bool) -> None:
+    manifest = make_manifest(sass=(Architecture(*sass),))
+    page = " ".join(describe(LibraryResult(status, manifest, Path("lib"), 2, 0, 1.0)))
+    assert ("--families all" in page) is told

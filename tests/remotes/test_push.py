@@ -1,4 +1,4 @@
-"""What can go wrong with a push, made to happen: nothing is torn, and nobody loses what is theirs."""
+"""What can go wrong with a push, made to happen; and what a machine publishes that compiled nothing."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from pathlib import Path
 import pytest
 
 from flashdepot.errors import NetworkError, UsageError
+from flashdepot.files.atomic import read_json
+from flashdepot.model.index_record import RECORD_NAME
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.remote import RemoteSettings
 from flashdepot.remotes.push import Pushed
 from flashdepot.remotes.statements import library_places
 from flashdepot.remotes.trust import Envelope, read_envelopes
-from support.machines import Party
+from support.machines import Machine, Party
 from support.servers import Answer, RemoteServer, answers
 
 BLOBS = "blobs/"
@@ -145,3 +147,40 @@ def _digests(envelope: Envelope) -> list[str]:
 )
 def test_what_was_pushed_is_counted_in_words(pushed: Pushed, text: str) -> None:
     assert str(pushed) == text
+
+
+def test_a_machine_that_compiled_nothing_publishes_what_another_has_signed(
+    builder: Machine, user: Machine, server: RemoteServer, tmp_path: Path
+) -> None:
+    line = builder.key("factory")
+    builder.run("remote", "add", "team", server.url, "--push", "--timeout", "30")
+    made = builder.get()
+    user.run("remote", "add", "team", server.url, "--timeout", "30")
+    public = tmp_path / "public"
+    words = ("index", str(public), "--from", "team", "--depot", str(user.depot))
+    with pytest.raises(Exception, match="There is no wheel for the index"):
+        user.run(*words)
+    assert "a key that you do not trust" in user.said
+
+    user.run("keys", "trust", line)
+    user.key("shop")
+    (added,) = user.json(*words)["added"]
+    (row,) = read_json(public / RECORD_NAME)["wheels"]
+    assert row["recipe_key"] == made["recipe_key"]
+    assert row["signers"] == ["factory", "shop"]
+    signed = read_envelopes((public / "files" / f"{added}.signed.json").read_bytes())
+    assert {json.loads(envelope.payload)["predicateType"] for envelope in signed} == {
+        "urn:flashdepot:library:1",
+        "urn:flashdepot:wheel:1",
+    }
+    assert '.signed.json">factory, shop</a>' in (public / "index.html").read_text()
+    assert not (user.depot / "toolchains").exists(), "nothing was compiled"
+
+    server.seen.clear()
+    assert user.json(*words)["added"] == []
+    assert not [path for method, path in server.seen if method == "PUT"]
+
+    server.fault = lambda _method, _path: Answer(500)
+    with pytest.raises(NetworkError, match="500"):
+        user.run(*words)
+    assert read_json(public / RECORD_NAME)["wheels"] == [row]

@@ -1,4 +1,4 @@
-"""What zig's clang makes with a precompiled header and without, and what upstream's kernels call on the host."""
+"""What zig's clang makes with a precompiled header and without, and that a library launches the same on every target."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from flashdepot.host.probe import this_platform
 from flashdepot.kernels.c_layer import NATIVE
 from flashdepot.model.limits import Limits
 from flashdepot.model.recipe import Action
-from flashdepot.toolchain.targets import CUDA_OUTPUTS, precompiled, target_of
+from flashdepot.toolchain.targets import CUDA_OUTPUTS, TARGETS, precompiled, target_of
 from flashdepot.toolchain.zig import Zig, compiling_version, zig_folder
+from support.launch_records import record_launches
 from support.recipes import TOOLS, make_recipe
 
 COMMON = """\
@@ -87,3 +88,25 @@ def test_upstreams_kernels_call_nothing_on_the_host_that_has_a_body(upstream_tre
                 called.update(re.findall(r"FLASH_NAMESPACE::(\w+)<", body))
     declared = "".join(path.read_text() for path in (NATIVE / "host/fa2").glob("*.h"))
     assert called == set(re.findall(r"^void (\w+)\(", declared, re.MULTILINE))
+
+
+LIBRARIES = os.environ.get("FLASHDEPOT_TEST_LAUNCHES")
+"""A folder with libraries as `flashdepot get --target T --out` writes them, each by the name of its target."""
+
+
+@pytest.mark.skipif(LIBRARIES is None, reason="compares libraries: FLASHDEPOT_TEST_LAUNCHES names their folder")
+def test_three_thousand_random_calls_launch_the_same_on_every_target(real_depot: Path, tmp_path: Path) -> None:
+    version = compiling_version()
+    zig = Zig(zig_folder(this_platform(), real_depot / "toolchains", version), version)
+    made = {}
+    for name in map(str, TARGETS):
+        library = Path(str(LIBRARIES), name)
+        if library.is_dir():
+            made[name] = record_launches(name, library, tmp_path / name, 3000, zig=zig, prefix=tmp_path / "wine")
+    ran = [launches for launches in made.values() if launches is not None]
+    assert len(ran) > 1, f"nothing to compare: {', '.join(made)}"
+    first, *others = ran
+    assert first.ran > 0
+    for other in others:
+        assert other.answers == first.answers
+        assert other.orders == first.orders

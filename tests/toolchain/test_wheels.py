@@ -1,9 +1,10 @@
-"""What comes from pinned wheels: a server of this machine has small ones in their place."""
+"""Compilers from wheels, and links that are made with them."""
 
 from __future__ import annotations
 
 import hashlib
 import io
+import subprocess
 import threading
 import zipfile
 from collections import Counter
@@ -13,13 +14,15 @@ from typing import Any
 
 import pytest
 
-from flashdepot.errors import IncompatibleError, IntegrityError, NetworkError
+from flashdepot.errors import CompileError, IncompatibleError, IntegrityError, MissingToolError, NetworkError
 from flashdepot.events import OnFile
 from flashdepot.files.folders import make_whole
 from flashdepot.kernels.fa4.units import MACHINES, PYTHONS
 from flashdepot.model.codec import digest_of
 from flashdepot.model.target import Platform
+from flashdepot.process.run import Finished
 from flashdepot.toolchain import cute_dsl, wheels, zig
+from flashdepot.toolchain.linked import disk_full, require
 from support.servers import IndexServer, serve_index
 
 LINUX = Platform("linux", "x86_64")
@@ -207,3 +210,32 @@ def test_every_project_of_cute_dsl_is_pinned_once_for_each_python_and_platform()
             assert Counter(wheel.project for wheel in chosen) == Counter(projects)
     pinned = {row["python"] for row in rows} - {"any"}
     assert pinned == {f"cp{major}{minor}" for major, minor in PYTHONS}, "kernels/fa4/units.py names others"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "/usr/bin/ld: final link failed: No space left on device",
+        "ar: libflashattention.a: Disk quota exceeded",
+    ],
+)
+def test_a_full_disk_is_no_fault_of_the_objects(tmp_path: Path, said: str) -> None:
+    with pytest.raises(MissingToolError, match="filled up while it was linked"):
+        require(Finished(("ld",), 1, "", said), tmp_path / "libflashattention.so.1")
+
+
+def test_what_a_linker_refuses_is_still_said(tmp_path: Path) -> None:
+    with pytest.raises(CompileError, match="undefined reference"):
+        require(Finished(("ld",), 1, "", "ld: error: undefined reference to `f'"), tmp_path / "lib.so")
+    assert disk_full("lib.so", "linked", "Bus error", tmp_path) is None, "there is space here"
+
+
+def test_a_linker_on_a_disk_that_is_full_says_so(small_disk: Path) -> None:
+    """With a real linker, which maps its output into memory on some systems, and is ended by a signal there."""
+    source = small_disk / "big.c"
+    source.write_text("char big[4000000] = {1};\n")
+    command = ["gcc", "-shared", "-fPIC", "-o", str(small_disk / "lib.so"), str(source)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    with pytest.raises(MissingToolError, match="filled up"):
+        require(Finished(tuple(command), done.returncode, done.stdout, done.stderr), small_disk / "lib.so")
