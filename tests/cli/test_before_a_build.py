@@ -165,6 +165,7 @@ def test_never_forbids_short_builds_too(depot: Path) -> None:
     done = offline("get", *SHORT, "--build", "never", depot=depot)
     assert done.returncode == ConsentError.exit_code
     assert 'build="never" forbids compiling. To compile: 2 kernels' in done.stderr
+    assert f"To compile it: flashdepot get {' '.join(SHORT)} --depot {depot} --offline -y" in done.stderr
 
 
 def test_a_yes_is_an_option_before_a_variable_before_a_project_before_a_users_setting(

@@ -84,6 +84,16 @@ def test_without_a_choice_the_exit_code_and_the_page_say_what_is_in_the_way(
     assert json.loads(document.stdout)["status"] == status
 
 
+def test_a_missing_fact_ends_in_the_command_that_tells_it(flashdepot_at: Any) -> None:
+    asked = ("resolve", "--torch", "2.9", "--python-tag", "cp311", "--glibc", "2.35")
+    done = flashdepot_at(*asked)
+    assert done.returncode == 3
+    *_, last = done.stdout.rstrip().splitlines()
+    assert last.startswith(f"  flashdepot {' '.join(asked)} ")
+    assert last.endswith(" --gpu 9.0 --driver 580")
+    assert flashdepot_at(*last.split()[1:]).returncode == 0
+
+
 def test_nobody_on_windows_is_shown_a_wheel_for_linux(flashdepot_at: Any) -> None:
     windows = ("--host", str(RECORDS / "windows-11-msvc-2022.json"))
     done = flashdepot_at(

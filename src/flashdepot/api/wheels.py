@@ -126,6 +126,10 @@ class Question(msgspec.Struct, frozen=True):
         others = {name: value for name, value in options.items() if name not in facts}
         return self.command().but(**_spelled(NamedFacts(**facts), set(facts)), **others)
 
+    def telling(self, plan: Plan) -> str:
+        """The command with the facts that are missing; their values are examples."""
+        return " ".join((str(self.command()), *plan.missing))
+
     def taking(self, plan: Plan) -> str:
         """The command that takes what was decided: here by ``install``, for another machine by a wheel."""
         chosen = plan.chosen

@@ -195,8 +195,13 @@ def _require_folder() -> None:
 
 def _in_plain_words(error: Exception) -> FlashdepotError:
     if isinstance(error, ConsentError):
-        again = " ".join(["flashdepot", shlex.join(sys.argv[1:]), "-y"])
-        return ConsentError(error.message, hint=f"To compile it: {again}", smaller=error.smaller)
+        words = [word for word in sys.argv[1:] if not word.startswith("--build=")]
+        if "--build" in words:
+            at = words.index("--build")
+            del words[at : at + 2]
+        return ConsentError(
+            error.message, hint=f"To compile it: {shlex.join(['flashdepot', *words, '-y'])}", smaller=error.smaller
+        )
     if isinstance(error, FlashdepotError):
         return error
     if isinstance(error, click.ClickException):

@@ -109,7 +109,8 @@ def resolve(named: str | None, depot: Depot, **asked: Any) -> View:
     if is_quiet() and plan.chosen:
         return View(document, [plan.chosen.candidate.name], status=code)
     page = describe(plan, list(zip(helped, commands, strict=True)))
-    return View(document, [page, *(f"\n  {command}" for command in (take or commands)[:1])], status=code)
+    told = [question.telling(plan)] if plan.missing else []
+    return View(document, [page, *(f"\n  {command}" for command in (take or told or commands)[:1])], status=code)
 
 
 def _helps(plan: Plan) -> Sequence[Help]:
