@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from flashdepot.errors import UsageError
-from flashdepot.install.present import OURS_MADE, advice, find_keeper, require_free
+from flashdepot.install.present import advice, find_keeper, require_free
+from flashdepot.resolve.choice import OURS_MADE
 from install.test_install import Install
 from support.venvs import Venv
 

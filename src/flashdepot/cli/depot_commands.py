@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from flashdepot.api import depots
 from flashdepot.cli.app import CommandTable, LazyCommands
 from flashdepot.cli.common import Table, View, ask, depot_option, examples, options, say, wants_json
-from flashdepot.depot import Depot, StoredArtifact
-from flashdepot.errors import IntegrityError, UsageError
+from flashdepot.depot import Depot
+from flashdepot.depot.gc import GcPlan
+from flashdepot.depot.gc import usage as usage_of
+from flashdepot.errors import IntegrityError
 from flashdepot.model.limits import size
 from flashdepot.model.target import spell
-
-if TYPE_CHECKING:
-    from flashdepot.depot.gc import GcPlan
 
 COMMANDS: CommandTable = {
     "path": ("depot_commands", "Print the depot's folder."),
@@ -112,8 +111,6 @@ def ls(depot: Depot) -> View:
 @depot_option
 def usage(depot: Depot) -> View:
     """Show what the depot keeps on disk, how much of it, and when it was last used."""
-    from flashdepot.depot.gc import usage as usage_of  # noqa: PLC0415
-
     kinds = [kind for kind in usage_of(depot) if kind.bytes or kind.count]
     total = sum(kind.bytes for kind in kinds)
     document = [
@@ -146,7 +143,7 @@ def _age(used: datetime.datetime) -> str:
 @depot_option
 def show(key: str, depot: Depot) -> View:
     """Show the manifest of a stored library: what it can do, what it needs, what made it."""
-    stored = by_prefix(depot, key)
+    stored = depots.stored(key, depot=depot)
     manifest = stored.manifest
     rows = [
         ("recipe key", manifest.recipe_key),
@@ -213,10 +210,7 @@ _free_options = options(
 @_free_options
 def gc(older_than: int, remove: tuple[str, ...], depot: Depot, *, yes: bool, dry_run: bool) -> View:
     """Free what no library and no recently used unit needs. Safe during a build."""
-    from flashdepot.depot.gc import plan  # noqa: PLC0415
-
-    forget = frozenset(by_prefix(depot, key).manifest.recipe_key for key in remove)
-    planned = plan(depot, datetime.timedelta(days=older_than), forget=forget)
+    planned = depots.plan_gc(days=older_than, remove=remove, depot=depot)
     kept = (
         f"Libraries and what they are made of stay, and so does what was used in the last {older_than} days or the last "
         "hour. To free more: --remove KEY, or 'flashdepot depot clean --all'."
@@ -232,17 +226,12 @@ def clean(depot: Depot, *, libraries: bool, yes: bool, dry_run: bool) -> View:
 
     What is freed is fetched or compiled again when it is needed. What a running command uses stays.
     """
-    from flashdepot.depot.gc import plan  # noqa: PLC0415
-
-    forget = frozenset(manifest.recipe_key for manifest in depot.artifacts.manifests()) if libraries else frozenset()
-    planned = plan(depot, datetime.timedelta(0), grace=0, forget=forget)
+    planned = depots.plan_clean(libraries=libraries, depot=depot)
     return _freed(depot, planned, [], yes=yes, dry_run=dry_run)
 
 
 def _freed(depot: Depot, planned: GcPlan, said: list[str], *, yes: bool, dry_run: bool) -> View:
     """A plan, executed when it is agreed to."""
-    from flashdepot.depot.gc import run  # noqa: PLC0415
-
     if not wants_json():
         kinds: dict[tuple[str, str], list[int]] = {}
         for removal in planned.removals:
@@ -251,17 +240,8 @@ def _freed(depot: Depot, planned: GcPlan, said: list[str], *, yes: bool, dry_run
             say(f"{size(sum(freed)):>10}  {len(freed)} of kind {kind}: {reason}")
         say(f"{size(planned.bytes)} in {len(planned.removals)} places.")
     confirmed = not dry_run and bool(planned.removals) and (yes or wants_json() or ask("Free it?"))
-    done = run(depot, planned) if confirmed else None
+    done = depots.free(planned, depot=depot) if confirmed else None
     shown = done or planned
     listed = [{"path": str(r.path), "kind": r.kind, "reason": r.reason, "bytes": r.bytes} for r in shown.removals]
     document = {"done": done is not None, "bytes": shown.bytes, "removals": listed}
     return View(document, then=[f"Freed {size(done.bytes)}."] if done is not None else said)
-
-
-def by_prefix(depot: Depot, key: str) -> StoredArtifact:
-    """The stored library whose key begins so; :raises UsageError: when there is none, or several."""
-    found = [a for a in depot.artifacts.by_last_use() if a.manifest.recipe_key.startswith(key)]
-    if len(found) == 1:
-        return found[0]
-    problem = f"{len(found)} stored libraries have keys that begin with" if found else "no stored library has the key"
-    raise UsageError(f"'{key}': {problem} {key}.", hint="'flashdepot depot ls' lists them.")

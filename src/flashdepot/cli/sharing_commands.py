@@ -10,8 +10,8 @@ import click
 from flashdepot import api
 from flashdepot.api import sharing
 from flashdepot.api.acquire import LibraryPlan
+from flashdepot.api.depots import stored
 from flashdepot.cli.common import View, configured_remotes, depot_option, examples, options, warn
-from flashdepot.cli.depot_commands import by_prefix
 from flashdepot.cli.library_commands import library_view, plan_view
 from flashdepot.cli.options import Asked, Wanted, library_options, machine_options, selection_options
 from flashdepot.cli.terminal import terminal
@@ -37,7 +37,7 @@ def push(keys: tuple[str, ...], to: str | None, depot: Depot, *, verify: bool) -
 
     Without a KEY all that the depot has. What is there already is not sent again, but gets your signature.
     """
-    manifests = [by_prefix(depot, key).manifest for key in keys] or list(depot.artifacts.manifests())
+    manifests = [stored(key, depot=depot).manifest for key in keys] or list(depot.artifacts.manifests())
     if not manifests:
         raise UsageError(
             f"The depot {depot.root} has no library to push.", hint="Build one: flashdepot build --profile quick"
