@@ -173,6 +173,14 @@ def test_lock_check_names_what_is_wrong_with_the_file(flashdepot_at: Any, tmp_pa
     assert "wheel is 3: expected a table" in wrong.stderr
 
 
+def test_names_are_locked_only_over_our_flash_attn(flashdepot_at: Any, tmp_path: Path) -> None:
+    options = ("--source", "official", "--names", "flash-attn-3", "--accept-unverified")
+    refused = flashdepot_at("lock", *H100, *options)
+    assert refused.returncode == 4
+    assert "is not flashdepot's, and flash-attn-3 can only lie over ours" in refused.stderr
+    assert not (tmp_path / "flashdepot.lock").exists()
+
+
 def test_lock_leaves_no_file_when_nothing_fits(flashdepot_at: Any, tmp_path: Path) -> None:
     assert flashdepot_at("lock", *H100, "--gpu", "7.5").returncode == 4
     assert not (tmp_path / "flashdepot.lock").exists()

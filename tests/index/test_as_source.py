@@ -221,6 +221,42 @@ def test_a_lock_pins_a_wheel_of_an_index(
     assert run() == 0, capfd.readouterr().err
 
 
+def test_a_lock_pins_names_too_keeps_them_and_says_which_it_lacks(
+    maker: WheelMaker,
+    publish: Publish,
+    address: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    publish(maker.make().path)
+    monkeypatch.chdir(tmp_path)
+    words = ["flashdepot", "lock", *FACTS, "--gpu", "9.0", "--driver", "580.95", "--depot", str(tmp_path / "depot")]
+
+    def lock(*more: str) -> int:
+        monkeypatch.setattr("sys.argv", [*words, *more])
+        return run()
+
+    def pinned() -> list[str]:
+        return [name.distribution for name in read_lock(tmp_path / LOCK_NAME).names]
+
+    source = ("--source", f"index:{address}")
+    assert lock(*source, "--names", "flash-attn-3") == 0, capfd.readouterr().err
+    assert pinned() == ["flash-attn-3"]
+    assert lock(*source, "--check", "--names", "flash-attn-3") == 0
+    assert lock(*source, "--check", "--names", "flash-attn-4") == 4
+    said = capfd.readouterr().out
+    assert "It pins no wheel of it, and this flashdepot makes flash_attn_4-" in said
+    assert "flashdepot lock --upgrade --names flash-attn-3,flash-attn-4" in said
+    assert lock(*source, "--names", "flash-attn-3,flash-attn-4") == 0, capfd.readouterr().err
+    assert lock(*source, "--upgrade") == 0, capfd.readouterr().err
+    assert pinned() == ["flash-attn-3", "flash-attn-4"]
+    path = tmp_path / LOCK_NAME
+    path.write_text(path.read_text().replace(read_lock(path).names[0].sha256, "ab" * 32))
+    assert lock(*source, "--check") == 4
+    assert "of other bytes" in capfd.readouterr().out
+
+
 def test_an_index_on_a_server_is_believed_by_its_signature(
     resolve: Resolve, maker: WheelMaker, publish: Publish, address: str, public: Path
 ) -> None:

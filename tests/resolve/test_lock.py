@@ -13,7 +13,7 @@ from resolver_cases import CASES, Case
 from flashdepot.errors import IncompatibleError, IntegrityError, UsageError
 from flashdepot.model.candidate import Judged
 from flashdepot.resolve.facts import NamedFacts, override
-from flashdepot.resolve.lock import Lock, judge_lock, lock_decision, read_lock, record_digest, write_lock
+from flashdepot.resolve.lock import Lock, LockedName, judge_lock, lock_decision, read_lock, record_digest, write_lock
 
 DIGEST = "ab" * 32
 
@@ -92,6 +92,12 @@ def test_a_lock_is_judged_against_the_facts_of_today(named: NamedFacts, rule: st
     assert {reason.id for reason in judge_lock(LOCK, moved)} == {rule}
 
 
+def test_the_names_of_a_lock_read_back_as_they_were(tmp_path: Path) -> None:
+    write_lock(tmp_path / "flashdepot.lock", replace(LOCK, names=(NAME,)))
+    (found,) = read_lock(tmp_path / "flashdepot.lock").names
+    assert (found, found.distribution) == (NAME, "flash-attn-3")
+
+
 def edited(**changes: Any) -> dict[str, Any]:
     """The document of a lock with some values changed: ``wheel__url`` is one of a table, ``None`` takes the key away."""
     document = LOCK.to_toml()
@@ -106,6 +112,7 @@ def edited(**changes: Any) -> dict[str, Any]:
 
 
 URL = LOCK.locked.wheel.url
+NAME = LockedName("flash_attn_3-3.0.0+flashdepot.1-py3-none-any.whl", DIGEST)
 
 
 @pytest.mark.parametrize(
@@ -154,6 +161,10 @@ URL = LOCK.locked.wheel.url
         ({"facts__gpus": "9.0"}, "facts.gpus"),
         ({"facts__gpus": ["H100"]}, "facts.gpus"),
         ({"facts__driver": "new"}, "facts.driver"),
+        ({"names": "flash-attn-3"}, "names"),
+        ({"names": [{"filename": NAME.filename}]}, "names"),
+        ({"names": [{"filename": "../x.whl", "sha256": DIGEST}]}, "names.filename"),
+        ({"names": [{"filename": NAME.filename, "sha256": "abc"}]}, "names"),
     ],
     ids=str,
 )

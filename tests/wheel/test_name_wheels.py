@@ -14,8 +14,18 @@ from packaging.metadata import Metadata
 from packaging.utils import parse_wheel_filename
 
 from flashdepot.depot import Depot
-from flashdepot.errors import UsageError
-from flashdepot.wheel import NAMES, Wheel, build_names, build_wheel, parse_names, write_kernels
+from flashdepot.errors import IntegrityError, UsageError
+from flashdepot.resolve.lock import LockedName
+from flashdepot.wheel import (
+    NAMES,
+    Wheel,
+    build_names,
+    build_wheel,
+    parse_names,
+    pin_names,
+    require_names,
+    write_kernels,
+)
 from support.wheels import make_source, store_wheel_library
 
 FOUND = """
@@ -117,6 +127,24 @@ def test_uninstalling_and_installing_again_in_any_order_leaves_whole_distributio
     checked = subprocess.run(["uv", "pip", "check", "--python", str(site)], capture_output=True, text=True, check=False)
     missing = {line.split("`")[3] for line in checked.stderr.splitlines() if line.startswith("The package")}
     assert missing == {"torch", "einops"}, "of all that they need, only what was not installed here"
+
+
+def test_a_lock_pins_the_bytes_of_the_wheels_and_no_zlib_decides_them(wheels: dict[str, Wheel]) -> None:
+    pins = pin_names([*NAMES.values()])
+    assert [(pin.distribution, pin.sha256) for pin in pins] == [(name, wheels[name].sha256) for name in NAMES]
+    for wheel in wheels.values():
+        with zipfile.ZipFile(wheel.path) as archive:
+            assert {info.compress_type for info in archive.infolist()} == {zipfile.ZIP_STORED}
+    assert require_names(pins) == [*NAMES.values()]
+
+
+@pytest.mark.parametrize(
+    "file", ["flash_attn_3-3.0.0+flashdepot.0.0.1-py3-none-any.whl", "", "other-1-py3-none-any.whl"]
+)
+def test_a_lock_of_another_flashdepots_wheels_is_refused(file: str) -> None:
+    (pin,) = pin_names([NAMES["flash-attn-3"]])
+    with pytest.raises(IntegrityError, match=r"The lock pins .* makes"):
+        require_names([LockedName(file or pin.filename, "ab" * 32)])
 
 
 def test_names_are_read_as_people_write_them() -> None:

@@ -35,9 +35,9 @@ from flashdepot.model.request import LibraryRequest
 from flashdepot.model.wheel import IMPORTED
 from flashdepot.resolve.choice import Choice, InstallRequest, OwnWheel, choose, fetch_chosen, settle
 from flashdepot.resolve.library import LibraryResult
-from flashdepot.resolve.lock import LOCK_NAME
+from flashdepot.resolve.lock import LOCK_NAME, read_lock
 from flashdepot.resolve.wheel_files import WheelAddress, WheelFile, pin
-from flashdepot.wheel import Name
+from flashdepot.wheel import Name, require_names
 
 __all__ = ["InstallPlan", "InstallRequest", "InstallResult", "install", "plan_install"]
 
@@ -180,7 +180,7 @@ def install(
     results are compared with float64. If anything fails, the environment is restored. Compiling for longer than two
     minutes needs a yes of ``limits`` or ``events``.
 
-    :param names: what else to install: small wheels under these names, over this flash-attn.
+    :param names: what else to install: small wheels under these names, over this flash-attn; with those of the lock.
     :param accept_unverified: take a wheel whose digest is not published, and pin it in the folder's lock.
     :raises IntegrityError: when the wheel is not what it says, does not import, or computes wrong numbers.
     :raises CompileError: when it must be compiled and a compiler refuses.
@@ -193,6 +193,9 @@ def install(
     if recover(environment_of(machine).prefix, events.warn):
         machine = probe(python, depot.root)
     plan = _planned(request, machine, depot, events)
+    if request.locked is not None:
+        pinned_names = require_names(read_lock(request.locked).names)
+        names = [*pinned_names, *(name for name in names if name not in pinned_names)]
     choice, library = plan.choice, None
     with contextlib.ExitStack() as stack:
         if isinstance(choice.wheel, OwnWheel):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from flashdepot.api.acquire import SILENT
 from flashdepot.api.given import Given
 from flashdepot.catalog import CATALOG_FOLDER, Catalog, load_catalog
 from flashdepot.depot import Depot
-from flashdepot.errors import UsageError, did_you_mean
+from flashdepot.errors import IncompatibleError, UsageError, did_you_mean
 from flashdepot.events import Events
 from flashdepot.host import wheel_facts
 from flashdepot.host.probe import this_platform
@@ -32,7 +33,7 @@ from flashdepot.model.candidate import (
     Plan,
     WheelRequest,
 )
-from flashdepot.model.diagnosis import Command, Reasons, Verdict, verdict_of
+from flashdepot.model.diagnosis import Command, Diagnosis, Reasons, Verdict, verdict_of
 from flashdepot.model.host import HostRecord
 from flashdepot.model.limits import parse_size
 from flashdepot.model.request import LibraryRequest
@@ -41,8 +42,9 @@ from flashdepot.resolve.plan import plan_for
 
 if TYPE_CHECKING:
     from flashdepot.catalog.refresh import RefreshOutcome
-    from flashdepot.resolve.lock import Lock
+    from flashdepot.resolve.lock import Lock, LockedName
     from flashdepot.resolve.plan import Help
+    from flashdepot.wheel import Name
 
 
 def resolve(
@@ -247,8 +249,12 @@ class LockState(msgspec.Struct, frozen=True):
         return verdict_of(self.reasons)
 
 
-def check_lock(request: WheelRequest, path: Path | None = None) -> LockState:
-    """Whether a lock, this folder's where none is named, still fits; :raises UsageError: when it cannot be used."""
+def check_lock(request: WheelRequest, path: Path | None = None, names: Sequence[Name] = ()) -> LockState:
+    """Whether a lock, this folder's where none is named, still fits.
+
+    :param names: what it must pin as well.
+    :raises UsageError: when it cannot be used.
+    """
     from flashdepot.resolve.lock import (  # noqa: PLC0415
         LOCK_NAME,
         judge_lock,
@@ -256,15 +262,39 @@ def check_lock(request: WheelRequest, path: Path | None = None) -> LockState:
     )
 
     found = read_lock(path or Path(LOCK_NAME))
-    return LockState(found, judge_lock(found, request))
+    return LockState(found, (*judge_lock(found, request), *_judge_names(found.names, names)))
 
 
-def lock(plan: Plan, path: Path | None = None, *, accept_unverified: bool = False) -> Lock | None:
+def _judge_names(pins: Sequence[LockedName], names: Sequence[Name]) -> Iterator[Diagnosis]:
+    """What speaks against the names of a lock: one is asked for that it lacks, or this flashdepot makes another wheel."""
+    wanted = {name.distribution for name in names}
+    if not pins and not wanted:
+        return
+    from flashdepot.wheel import NAMES, pin_names  # noqa: PLC0415  (few locks have names)
+
+    every = sorted(wanted | {pin.distribution for pin in pins} & {*NAMES})
+    made = {pin.distribution: pin for pin in pin_names([NAMES[name] for name in every])}
+    for name in sorted(wanted | {pin.distribution for pin in pins}):
+        pinned = next((pin for pin in pins if pin.distribution == name), None)
+        ours = made.get(name)
+        if pinned != ours:
+            has, wants = (pin.filename if pin else "no wheel of it" for pin in (pinned, ours))
+            text = f"It pins {has}, and this flashdepot makes {wants}{', of other bytes' if has == wants else ''}."
+            yield Diagnosis.misfit(
+                "names", wants, has, text, Command("lock", {"upgrade": True, "names": ",".join(every)})
+            )
+
+
+def lock(
+    plan: Plan, path: Path | None = None, *, accept_unverified: bool = False, names: Sequence[Name] | None = None
+) -> Lock | None:
     """Pin what was decided, by address and SHA-256; ``None`` when nothing was.
 
     :param path: the file to write; ``flashdepot.lock`` in this folder when it is not given.
     :param accept_unverified: pin the address of a wheel whose digest is not known.
-    :raises IncompatibleError: when it must be compiled first, so that there is nothing yet to pin.
+    :param names: pin the small wheels of these too; those of the lock that is there when it is not given.
+    :raises IncompatibleError: when it must be compiled first, so that there is nothing yet to pin, or is not ours and
+        there are names.
     :raises IntegrityError: when its digest is not known, and that was not accepted.
     :raises MissingToolError: when the disk is full or may not be written.
     """
@@ -273,9 +303,22 @@ def lock(plan: Plan, path: Path | None = None, *, accept_unverified: bool = Fals
     from flashdepot.resolve.lock import (  # noqa: PLC0415
         LOCK_NAME,
         lock_decision,
+        read_lock,
         write_lock,
     )
+    from flashdepot.wheel import NAMES, pin_names  # noqa: PLC0415
 
+    path = path or Path(LOCK_NAME)
+    if names is None:
+        with contextlib.suppress(UsageError):
+            names = [NAMES[pin.distribution] for pin in read_lock(path).names if pin.distribution in NAMES]
     made = lock_decision(plan.chosen, plan.request, accept_unverified=accept_unverified)
-    write_lock(path or Path(LOCK_NAME), made)
+    if names:
+        if made.locked.origin is not Origin.DEPOT and not made.locked.wheel.source.startswith(INDEX):
+            raise IncompatibleError(
+                f"{made.locked.filename} is not flashdepot's, and {' and '.join(n.distribution for n in names)} can only lie over ours.",
+                hint="Choose ours: --source ours",
+            )
+        made = msgspec.structs.replace(made, names=pin_names(names))
+    write_lock(path, made)
     return made

@@ -17,6 +17,7 @@ from flashdepot.cli.options import Wanted, build_options, names_option, selectio
 from flashdepot.cli.terminal import terminal
 from flashdepot.depot import Depot
 from flashdepot.install.present import advice
+from flashdepot.model.candidate import OURS
 from flashdepot.model.limits import Limits, duration, size
 from flashdepot.resolve.choice import InstallRequest
 from flashdepot.resolve.lock import LOCK_NAME
@@ -77,14 +78,14 @@ def install(
     results are compared with float64. If anything fails, the environment is restored.
     """
     events = terminal()
+    beside = parse_names(names)
     request = InstallRequest(
         library=wanted.request,
-        sources=sources_named(sources),
+        sources=sources_named(sources or ((OURS,) if beside and not (named or locked) else ())),
         wheel=named,
         sha256=sha256,
         locked=Path.cwd() / LOCK_NAME if locked else None,
     )
-    beside = parse_names(names)
     how: dict[str, Any] = {"python": python, "depot": depot, "limits": limits, "events": events}
     if dry_run:
         plan = plan_install(request, **how)

@@ -11,12 +11,12 @@ import click
 from flashdepot.api import wheels as api
 from flashdepot.api.wheels import LockState, Question
 from flashdepot.cli.common import View, depot_option, examples, is_quiet, named_depot, options, say
-from flashdepot.cli.options import Wanted, environment_options
+from flashdepot.cli.options import Wanted, environment_options, names_option
 from flashdepot.cli.resolve_page import describe, describe_explained
 from flashdepot.cli.terminal import terminal
 from flashdepot.depot import Depot
 from flashdepot.errors import IncompatibleError, MissingToolError, UsageError
-from flashdepot.model.candidate import COMMUNITY, FLASH_ATTN, Plan
+from flashdepot.model.candidate import COMMUNITY, FLASH_ATTN, OURS, Plan
 from flashdepot.model.diagnosis import Verdict
 from flashdepot.resolve.decide import NOT_LISTED, explain
 from flashdepot.resolve.lock import LOCK_NAME, Lock
@@ -140,6 +140,7 @@ def _explained(plan: Plan, named: str) -> View:
     epilog=examples(
         "flashdepot lock --python .venv",
         "flashdepot lock --host node.json --out deploy/flashdepot.lock",
+        "flashdepot lock --names flash-attn-3",
         "flashdepot lock --check",
         "flashdepot lock --upgrade --allow community --accept-unverified",
     )
@@ -155,6 +156,7 @@ def _explained(plan: Plan, named: str) -> View:
         show_default=True,
         help="The lock file.",
     ),
+    names_option,
     click.option("--check", is_flag=True, help="Check whether the lock still fits; write nothing."),
     click.option("--upgrade", is_flag=True, help="Choose again even if the lock still fits."),
     click.option(
@@ -164,7 +166,9 @@ def _explained(plan: Plan, named: str) -> View:
     ),
     depot_option,
 )
-def lock(out: Path, depot: Depot, *, check: bool, upgrade: bool, accept_unverified: bool, **asked: Any) -> View:
+def lock(
+    out: Path, names: str, depot: Depot, *, check: bool, upgrade: bool, accept_unverified: bool, **asked: Any
+) -> View:
     """Pin what 'flashdepot resolve' chooses, by address and SHA-256, in flashdepot.lock.
 
     A lock that still fits is kept; --upgrade chooses again.
@@ -172,21 +176,27 @@ def lock(out: Path, depot: Depot, *, check: bool, upgrade: bool, accept_unverifi
     Exit status: 0 locked, or still fits; 2 the file cannot be used; 3 a fact is missing; 4 nothing fits, or the lock
     does not; 6 the digest is not known.
     """
+    from flashdepot.wheel import parse_names  # noqa: PLC0415  (resolve does without)
+
     if check and upgrade:
         raise UsageError("--check writes nothing, --upgrade writes again: give one of them.")
+    beside = parse_names(names)
+    if beside and not asked["sources"]:
+        asked["sources"] = (OURS,)  # the names need it
     _, plan = answered(depot, asked)
     if check or (out.exists() and not upgrade):
-        state = api.check_lock(plan.request, out)
+        state = api.check_lock(plan.request, out, beside)
         text, code = _described(state, out), EXIT_CODES[state.verdict]
         if check or code == 0:
             text += "\n  -> or choose again: flashdepot lock --upgrade" if code else ""
             return _pinned("does not fit" if code else "fits", state.lock, out, text, code)
         say(f"{text}\nChoosing another.")
-    locked = api.lock(plan, out, accept_unverified=accept_unverified)
+    locked = api.lock(plan, out, accept_unverified=accept_unverified, names=beside or None)
     if locked is None:
         return View(plan.to_json(), [describe(plan)], status=exit_code(plan))
     note = f"\n{_NO_DIGEST}" if locked.locked.needs_digest else ""
-    return _pinned("locked", locked, out, f"{out}: locked {locked.locked.filename}{note}")
+    pinned = ", ".join([locked.locked.filename, *(name.filename for name in locked.names)])
+    return _pinned("locked", locked, out, f"{out}: locked {pinned}{note}")
 
 
 _NO_DIGEST = "  its SHA-256 is not known yet; the first 'flashdepot install' of this lock records it"

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from flashdepot.errors import IncompatibleError, IntegrityError, UsageError
 from flashdepot.files.atomic import disk_errors, write_named
@@ -53,11 +53,24 @@ class LockedWheel(msgspec.Struct, frozen=True):
         return not self.recipe_key and not self.wheel.sha256
 
 
+class LockedName(msgspec.Struct, frozen=True):
+    """A small wheel next to the locked one, which flashdepot makes where it is installed: its file and its SHA-256."""
+
+    filename: str
+    sha256: str
+
+    @property
+    def distribution(self) -> str:
+        """``flash-attn-3``."""
+        return WheelName.parse(self.filename).canonical
+
+
 class Lock(msgspec.Struct, frozen=True):
-    """A locked wheel and the facts that it was chosen for."""
+    """A locked wheel, the facts that it was chosen for, and the names that are installed with it."""
 
     locked: LockedWheel
     facts: Environment
+    names: tuple[LockedName, ...] = ()
 
     @classmethod
     def of(cls, candidate: Candidate, facts: Environment) -> Lock:
@@ -91,6 +104,7 @@ class Lock(msgspec.Struct, frozen=True):
             "schema": LOCK_SCHEMA,
             "wheel": {key: value for key, value in pinned.items() if value},
             "facts": {key: value for key, value in self.facts.to_json().items() if value is not None},
+            **({"names": [asdict(name) for name in self.names]} if self.names else {}),
         }
 
     @classmethod
@@ -103,7 +117,7 @@ class Lock(msgspec.Struct, frozen=True):
         document = read(data, _Document)
         if document.schema != LOCK_SCHEMA:
             raise ValueError(f"schema is {document.schema}: this flashdepot reads {LOCK_SCHEMA}")
-        return cls(document.wheel.locked(), document.facts.environment())
+        return cls(document.wheel.locked(), document.facts.environment(), tuple(n.locked() for n in document.names))
 
 
 class _WheelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -187,10 +201,24 @@ class _FactsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
+class _NameTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    filename: str
+    sha256: Digest
+
+    def locked(self) -> LockedName:
+        """:raises ValueError: for what is not the name of a wheel."""
+        try:
+            WheelName.parse(self.filename)
+        except UsageError as error:
+            raise ValueError(f"names.filename: {error.message}") from error
+        return LockedName(self.filename, self.sha256)
+
+
 class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     schema: int
     wheel: _WheelTable
     facts: _FactsTable
+    names: tuple[_NameTable, ...] = ()
 
 
 _HEAD = (

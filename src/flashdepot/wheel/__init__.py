@@ -2,6 +2,17 @@
 
 from flashdepot.wheel.archive import Wheel
 from flashdepot.wheel.builder import build_jax_wheel, build_wheel
-from flashdepot.wheel.names import NAMES, Name, build_names, parse_names, write_kernels
+from flashdepot.wheel.names import NAMES, Name, build_names, parse_names, pin_names, require_names, write_kernels
 
-__all__ = ["NAMES", "Name", "Wheel", "build_jax_wheel", "build_names", "build_wheel", "parse_names", "write_kernels"]
+__all__ = [
+    "NAMES",
+    "Name",
+    "Wheel",
+    "build_jax_wheel",
+    "build_names",
+    "build_wheel",
+    "parse_names",
+    "pin_names",
+    "require_names",
+    "write_kernels",
+]

@@ -53,29 +53,34 @@ class Wheel(msgspec.Struct, frozen=True):
     size: int
 
 
-def write_wheel(path: Path, entries: Iterable[Entry], info: str, tag: str) -> Wheel:
-    """Write a wheel, whole or not at all; its dist-info folder ``info`` says its version. Raises as below."""
-    write_archive(path, entries, f"{info}/RECORD")
+def write_wheel(path: Path, entries: Iterable[Entry], info: str, tag: str, *, stored: bool = False) -> Wheel:
+    """Write a wheel, whole or not at all; its dist-info folder ``info`` says its version.
+
+    :param stored: nothing is compressed, so that the bytes do not depend on Python's zlib. Raises as below.
+    """
+    write_archive(path, entries, f"{info}/RECORD", stored=stored)
     version = info.removesuffix(".dist-info").partition("-")[2]
     return Wheel(path, version, tag, sha256_file(path), path.stat().st_size)
 
 
-def write_archive(path: Path, entries: Iterable[Entry], record: str) -> None:
+def write_archive(path: Path, entries: Iterable[Entry], record: str, *, stored: bool = False) -> None:
     """Write the file of a wheel, whole or not at all.
 
     :param record: the name of its RECORD, which is written last.
+    :param stored: nothing is compressed.
     :raises UsageError: when something else has that name.
     :raises MissingToolError: when the disk is full or may not be written.
     """
     rows: list[tuple[str, str, str]] = []
+    kind = zipfile.ZIP_STORED if stored else zipfile.ZIP_DEFLATED
     with new_file(path.parent, path.name, "--out DIR") as file, zipfile.ZipFile(file, "w") as archive:
         for entry in entries:
             data = entry.read()
-            archive.writestr(_info(entry.name, executable=entry.executable), data, compresslevel=_LEVEL)
+            archive.writestr(_info(entry.name, executable=entry.executable), data, kind, _LEVEL)
             rows.append((entry.name, _digest(data), str(len(data))))
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows([*rows, (record, "", "")])
-        archive.writestr(_info(record), text.getvalue(), compresslevel=_LEVEL)
+        archive.writestr(_info(record), text.getvalue(), kind, _LEVEL)
 
 
 def field_lines(fields: Iterable[tuple[str, str]]) -> str:
@@ -85,7 +90,6 @@ def field_lines(fields: Iterable[tuple[str, str]]) -> str:
 
 def _info(name: str, *, executable: bool = False) -> zipfile.ZipInfo:
     info = zipfile.ZipInfo(name, _EPOCH)
-    info.compress_type = zipfile.ZIP_DEFLATED
     info.create_system = _UNIX
     info.external_attr = (stat.S_IFREG | (0o755 if executable else 0o644)) << 16
     return info

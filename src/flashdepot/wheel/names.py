@@ -6,15 +6,17 @@ Python over our flash-attn.
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from flashdepot import __version__
-from flashdepot.errors import UsageError, did_you_mean
+from flashdepot.errors import IntegrityError, UsageError, did_you_mean
 from flashdepot.files.user_files import new_file
 from flashdepot.model.wheel import OLDEST_PYTHON
+from flashdepot.resolve.lock import LockedName
 from flashdepot.wheel.archive import Entry, Wheel, field_lines, write_wheel
 
 _TAG = "py3-none-any"
@@ -101,12 +103,36 @@ def parse_names(text: str) -> list[Name]:
 
 
 def build_names(names: Sequence[Name], folder: Path) -> list[Wheel]:
-    """Write the wheel of each name into a folder; the same flashdepot writes the same bytes.
+    """Write the wheel of each name into a folder; the same flashdepot writes the same bytes on every machine.
 
     :raises UsageError: when something else has a wheel's name.
     :raises MissingToolError: when the disk is full or may not be written.
     """
     return [_build(name, folder) for name in names]
+
+
+def pin_names(names: Sequence[Name]) -> tuple[LockedName, ...]:
+    """What a lock says of the wheels of some names."""
+    with tempfile.TemporaryDirectory(prefix="flashdepot-") as folder:
+        return tuple(LockedName(made.path.name, made.sha256) for made in build_names(names, Path(folder)))
+
+
+def require_names(pins: Sequence[LockedName]) -> list[Name]:
+    """The names that a lock pins.
+
+    :raises IntegrityError: when this flashdepot makes other wheels of them than the one that wrote the lock.
+    """
+    names = [NAMES[pin.distribution] for pin in pins if pin.distribution in NAMES]
+    made = pin_names(names)
+    for pin in pins:
+        if pin not in made:
+            other = next((one.filename for one in made if one.distribution == pin.distribution), "no such wheel")
+            raise IntegrityError(
+                f"The lock pins {pin.filename} with SHA-256 {pin.sha256}, and flashdepot {__version__} makes {other}"
+                f"{' with other bytes' if other == pin.filename else ''}.",
+                hint="Use the flashdepot that wrote the lock, or: flashdepot lock --upgrade",
+            )
+    return names
 
 
 KERNELS = {
@@ -145,7 +171,7 @@ def _build(name: Name, folder: Path) -> Wheel:
     version = f"{name.version}+flashdepot.{__version__}"
     stem = f"{name.distribution.replace('-', '_')}-{version}"
     path = folder / f"{stem}-{_TAG}.whl"
-    return write_wheel(path, _entries(name, version, f"{stem}.dist-info"), f"{stem}.dist-info", _TAG)
+    return write_wheel(path, _entries(name, version, f"{stem}.dist-info"), f"{stem}.dist-info", _TAG, stored=True)
 
 
 def _entries(name: Name, version: str, info: str) -> Iterator[Entry]:
