@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from support.tools import flashdepot_here
+from support.venvs import Venv
 
 RECORDS = Path(__file__).parents[1] / "doctor" / "records"
 H100 = ("--host", str(RECORDS / "ubuntu-24.04-h100.json"))
@@ -92,6 +93,16 @@ def test_a_missing_fact_ends_in_the_command_that_tells_it(flashdepot_at: Any) ->
     assert last.startswith(f"  flashdepot {' '.join(asked)} ")
     assert last.endswith(" --gpu 9.0 --driver 580")
     assert flashdepot_at(*last.split()[1:]).returncode == 0
+
+
+def test_without_pytorch_here_the_answer_ends_in_the_command_that_says_how_to_get_one(
+    flashdepot_at: Any, bare_venv: Venv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flashdepot.host.tools.find_compilers", tuple)  # no compiler is asked its version
+    python = str(bare_venv.root)
+    done = flashdepot_at("resolve", "--python", python, "--gpu", "9.0", "--driver", "580")
+    assert done.returncode == 4, done.stderr
+    assert done.stdout.rstrip().splitlines()[-1] == f"  flashdepot doctor install --python {python}"
 
 
 def test_nobody_on_windows_is_shown_a_wheel_for_linux(flashdepot_at: Any) -> None:

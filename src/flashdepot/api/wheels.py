@@ -34,6 +34,7 @@ from flashdepot.model.candidate import (
     WheelRequest,
 )
 from flashdepot.model.diagnosis import Command, Diagnosis, Reasons, Verdict, verdict_of
+from flashdepot.model.environment import NO_TORCH
 from flashdepot.model.host import HostRecord
 from flashdepot.model.limits import parse_size
 from flashdepot.model.request import LibraryRequest
@@ -128,9 +129,13 @@ class Question(msgspec.Struct, frozen=True):
         others = {name: value for name, value in options.items() if name not in facts}
         return self.command().but(**_spelled(NamedFacts(**facts), set(facts)), **others)
 
-    def telling(self, plan: Plan) -> str:
-        """The command with the facts that are missing; their values are examples."""
-        return " ".join((str(self.command()), *plan.missing))
+    def telling(self, plan: Plan) -> list[str]:
+        """The command that tells the facts that are missing, by examples; that on a missing PyTorch here; or none."""
+        if plan.missing:
+            return [" ".join((str(self.command()), *plan.missing))]
+        if plan.facts.torch == NO_TORCH and self.given.host is None and self.given.named.torch is None:
+            return [str(Command("doctor", {"python": self.given.python}, ("install",)))]
+        return []
 
     def taking(self, plan: Plan) -> str:
         """The command that takes what was decided: here by ``install``, for another machine by a wheel."""

@@ -109,8 +109,8 @@ def resolve(named: str | None, depot: Depot, **asked: Any) -> View:
     if is_quiet() and plan.chosen:
         return View(document, [plan.chosen.candidate.name], status=code)
     page = describe(plan, list(zip(helped, commands, strict=True)))
-    told = [question.telling(plan)] if plan.missing else []
-    return View(document, [page, *(f"\n  {command}" for command in (take or told or commands)[:1])], status=code)
+    last = take or question.telling(plan) or commands
+    return View(document, [page, *(f"\n  {command}" for command in last[:1])], status=code)
 
 
 def _helps(plan: Plan) -> Sequence[Help]:
