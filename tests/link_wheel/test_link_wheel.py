@@ -1,16 +1,104 @@
-"""`link wheel`: a program calls the functions of a published extension."""
+"""`link wheel`: a program calls the functions of a published extension, here of a small torch."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from wheel_world import MODULE, TorchEnvironment, build_program, link_wheel, make_environment, make_wheel, run
+
+from support import forge
+from support.tools import tool
+
+HERE = Path(__file__).parent
+MODULE = f"flash_attn_2_cuda.cpython-3{sys.version_info[1]}-x86_64-linux-gnu.so"
+TAG = f"cp3{sys.version_info[1]}-cp3{sys.version_info[1]}-linux_x86_64"
+RETURNS = "list[torch.Tensor]"
+
+
+def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+
+
+def compiled(*command: str | Path) -> None:
+    done = run("g++", "-std=c++17", *command)
+    assert done.returncode == 0, done.stderr
+
+
+@dataclass(frozen=True)
+class TorchEnvironment:
+    """A program that runs Python with a torch."""
+
+    python: Path
+    torch: Path
+
+
+def make_environment(folder: Path, version: str = "2.4.0", *flags: str) -> TorchEnvironment:
+    """A torch of a version, in a folder that its Python imports from."""
+    venv = folder / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
+    (site,) = venv.glob("lib/python*/site-packages")
+    torch = site / "torch"
+    (torch / "lib").mkdir(parents=True)
+    (torch / "include").symlink_to(HERE / "stub_torch")
+    (torch / "version.py").write_text(f"__version__ = '{version}'\ncuda = '12.1'\n")
+    options = ["-shared", "-fPIC", f"-I{HERE / 'stub_torch'}", "-D_GLIBCXX_USE_CXX11_ABI=1", *flags]
+    compiled(*options, "-Wl,-soname,libc10.so", HERE / "torch_side.cc", "-o", torch / "lib" / "libc10.so")
+    return TorchEnvironment(venv / "bin" / "python", torch)
+
+
+def make_wheel(
+    folder: Path, environment: TorchEnvironment, *flags: str, returns: str = RETURNS, requires: tuple[str, ...] = ()
+) -> Path:
+    """A wheel built with the torch of an environment."""
+    module = folder / MODULE
+    options = ["-shared", "-fPIC", f"-I{HERE / 'stub_torch'}", f'-DRETURNS="{returns}"', *flags]
+    compiled(*options, HERE / "extension.cc", environment.torch / "lib" / "libc10.so", "-o", module)
+    files = {MODULE: module.read_bytes(), "flash_attn/__init__.py": b"", "flash_attn-2.6.3.dist-info/LICENSE": b"BSD"}
+    return forge.wheel(folder, files, version="2.6.3", tag=TAG, requires=requires)
+
+
+def link_wheel(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return run(sys.executable, "-m", "flashdepot", "link", "wheel", *map(str, arguments))
+
+
+def build_program(package: Path, folder: Path, *definitions: str) -> subprocess.CompletedProcess[str]:
+    """Build program.cc with CMake against a package and, when it links, run it with every symbol bound at once."""
+    folder.mkdir()
+    (folder / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.18)\nproject(p CXX)\nfind_package(FlashAttentionWheel REQUIRED)\n"
+        f"add_executable(program {HERE / 'program.cc'})\n"
+        f"target_compile_definitions(program PRIVATE {' '.join(definitions)})\n"
+        "target_link_libraries(program PRIVATE FlashAttentionWheel::extension)\n"
+    )
+    configured = run("cmake", "-S", folder, "-B", folder / "build", f"-DCMAKE_PREFIX_PATH={package}")
+    assert configured.returncode == 0, configured.stderr
+    built = run("cmake", "--build", folder / "build")
+    if built.returncode != 0:
+        return built
+    env = {**os.environ, "LD_BIND_NOW": "1"}
+    program = str(folder / "build" / "program")
+    return subprocess.run([program], capture_output=True, text=True, check=False, env=env)
+
+
+@pytest.fixture(scope="session")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> TorchEnvironment:
+    return make_environment(tmp_path_factory.mktemp("environment"))
+
+
+@pytest.fixture(scope="session")
+def wheel(environment: TorchEnvironment, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_wheel(tmp_path_factory.mktemp("wheel"), environment, requires=("torch>=2.4,<2.5", "einops"))
+
+
+@pytest.fixture
+def cmake() -> None:
+    tool("cmake")
+
 
 CHECK_FAIL = "_ZN3c106detail14torchCheckFailEPKcS2_jRKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
 
@@ -134,49 +222,3 @@ def test_a_folder_of_somebody_elses_is_left_alone_and_an_own_one_is_written_agai
         "lib",
         "licenses",
     ]
-
-
-EXAMPLE = Path(__file__).parents[2] / "examples" / "wheel_cpp"
-
-
-def named(variable: str) -> str:
-    if variable not in os.environ:
-        pytest.skip(f"needs {variable}")
-    return os.environ[variable]
-
-
-def build(package: Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    configured = run("cmake", "-S", EXAMPLE, "-B", folder, f"-DCMAKE_PREFIX_PATH={package}")
-    assert configured.returncode == 0, configured.stderr
-    return run("cmake", "--build", folder)
-
-
-def test_a_program_over_a_published_wheel_links_loads_and_runs_as_far_as_the_machine_can(tmp_path: Path) -> None:
-    wheel, python = named("FLASHDEPOT_TEST_WHEEL"), named("FLASHDEPOT_TEST_WHEEL_PYTHON")
-    done = link_wheel(wheel, "--python", python, "--out", tmp_path / "package", "--json")
-    assert done.returncode == 0, done.stderr
-    assert set(json.loads(done.stdout)["entry_points"]) == {"mha_fwd", "mha_varlen_fwd", "mha_fwd_kvcache"}
-    built = build(tmp_path / "package", tmp_path / "build")
-    assert built.returncode == 0, built.stdout + built.stderr
-    program = str(tmp_path / "build" / "attention")
-    ran = subprocess.run([program], capture_output=True, text=True, check=False, env={**os.environ, "LD_BIND_NOW": "1"})
-    if "NVIDIA driver" in ran.stderr:
-        assert ran.returncode == 3  # every symbol was bound, and torch has looked for a GPU
-    else:
-        assert ran.returncode == 0, ran.stdout + ran.stderr
-
-
-def test_with_another_torch_exactly_the_symbols_that_were_named_are_undefined(tmp_path: Path) -> None:
-    wheel, python = named("FLASHDEPOT_TEST_WHEEL"), named("FLASHDEPOT_TEST_OTHER_PYTHON")
-    assert link_wheel(wheel, "--python", python, "--out", tmp_path / "package").returncode == 4
-    forced = link_wheel(wheel, "--python", python, "--out", tmp_path / "package", "--force")
-    assert forced.returncode == 0, forced.stderr
-    foretold = re.search(r"lacks \d+: ([\w, ]+)", forced.stderr)
-    assert foretold is not None
-    demangled = subprocess.run(
-        ["c++filt", "--no-verbose", *foretold[1].strip().split(", ")], capture_output=True, text=True, check=True
-    ).stdout.splitlines()
-    built = build(tmp_path / "package", tmp_path / "build")
-    assert built.returncode != 0
-    undefined = set(re.findall(r"undefined reference to `(.*)'", built.stdout + built.stderr))
-    assert undefined == set(demangled)
