@@ -11,11 +11,12 @@ from msgspec.structs import replace
 
 from flashdepot.diagnose.check.evidence import Evidence, Report
 from flashdepot.diagnose.check.place import Place, TabledTorch, TorchSymbols
-from flashdepot.model.environment import PythonEnvironment, Torch
+from flashdepot.model.environment import Torch
 from flashdepot.model.host import HostRecord
 from flashdepot.model.target import Architecture, Platform, Version
 from flashdepot.resolve.facts import facts_of
 from support import forge
+from support.toolkits import make_python
 
 SET_DEVICE_2_3 = "_ZN3c104cuda9SetDeviceEa"
 SET_DEVICE_2_8 = "_ZN3c104cuda9SetDeviceEab"
@@ -44,30 +45,11 @@ def place(
     python: tuple[int, int] | None = None,
     is_here: bool = True,
 ) -> Place:
-    facts = interpreter(*python) if python else None
+    facts = make_python(python[1]) if python else None
     side = TabledTorch(Torch.parse(torch), "x86_64") if isinstance(torch, str) else torch
     host = replace(host or machine(), python=facts)
     known = replace(facts_of(host), gpus=tuple(Architecture.parse(gpu) for gpu in gpus))
     return Place(host, facts, side, is_here, known)
-
-
-def interpreter(major: int, minor: int) -> PythonEnvironment:
-    """An interpreter that has nothing installed."""
-    return PythonEnvironment(
-        executable=Path("python"),
-        version=Version(f"{major}.{minor}.0"),
-        implementation="CPython",
-        tag=f"cp{major}{minor}",
-        platform="linux-x86_64",
-        free_threaded=False,
-        prefix=Path("venv"),
-        purelib=Path("venv/site"),
-        virtual=True,
-        managed=False,
-        conda=False,
-        writable=True,
-        torch=None,
-    )
 
 
 def extension(folder: Path, *symbols: str, name: str = "_C.so", gpu: bytes = b"") -> Path:

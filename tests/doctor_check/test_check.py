@@ -19,7 +19,6 @@ from places import (
     SET_DEVICE_2_3,
     SET_DEVICE_2_8,
     extension,
-    interpreter,
     lines,
     machine,
     place,
@@ -39,6 +38,7 @@ from flashdepot.model.host import HostRecord
 from flashdepot.model.target import Architecture, Version
 from flashdepot.resolve.facts import NamedFacts
 from support import forge
+from support.toolkits import make_python
 
 NOTE, FITS, UNKNOWN, MISFIT, DAMAGED = Outcome
 Make = Callable[[Path], Path]
@@ -497,7 +497,7 @@ def test_sources_and_data_are_called_what_they_are(tmp_path: Path, name: str, ki
 
 
 def test_the_python_and_torch_of_a_record_are_asked(tmp_path: Path) -> None:
-    python = replace(interpreter(3, 12), torch=Torch.parse("2.9.1+cu128"))
+    python = replace(make_python(12), torch=Torch.parse("2.9.1+cu128"))
     record = replace(machine(driver="580.1"), python=python)
     report = api.check([wheel("cp311-cp311-linux_x86_64")(tmp_path)], host=record)[0]
     assert report.verdict is MISFIT
@@ -521,7 +521,7 @@ def test_what_is_named_counts_and_not_what_the_record_has(tmp_path: Path, named:
     gpu = forge.library_with_gpu_code(tmp_path, GPU_CODE).read_bytes()
     files = {"pkg/__init__.py": b"import torch\nfrom . import _C\n", "pkg/_C.cpython-311-x86_64-linux-gnu.so": gpu}
     packed = forge.wheel(tmp_path, files, tag="py3-none-any", requires_python=">=3.9,<3.13")
-    python = replace(interpreter(3, 11 if named.torch else 12), torch=Torch.parse("2.8.0+cu128"))
+    python = replace(make_python(11 if named.torch else 12), torch=Torch.parse("2.8.0+cu128"))
     record = replace(machine(driver="580.1"), python=python)
     (report,) = api.check(packed, host=record, named=replace(named, gpu=("8.0",)))
     assert report.verdict is verdict, report.evidence

@@ -94,9 +94,3 @@ def test_a_saved_host_decides_instead_of_this_machine(tmp_path: Path) -> None:
     record = tmp_path / "host.json"
     record.write_text(json.dumps(places.machine("linux-aarch64").to_json()))
     assert check(forge.shared_library(tmp_path), "--host", record).returncode == 4
-
-
-def test_the_help_has_examples() -> None:
-    done = check("--help")
-    assert done.returncode == 0
-    assert "flashdepot check" in done.stdout.split("Examples:")[1]

@@ -17,7 +17,7 @@ from flashdepot.model.environment import Accelerator, PythonEnvironment, Torch
 from flashdepot.model.host import Gpu, HostRecord
 from flashdepot.model.target import Architecture, Version
 from flashdepot.resolve.facts import facts_of
-from support.toolkits import make_host
+from support.toolkits import make_host, make_python
 
 TORCHES = ("2.1.2+cu121", "2.4.1+cu121", "2.6.0+cu126", "2.8.0+cu128", "2.9.1+cu130", "2.11.0+cpu", "2.11.0+rocm6.4")
 ABI = {"new": "_ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"}
@@ -59,19 +59,8 @@ def environment(torch: str, python: str) -> PythonEnvironment:
     """An environment that has everything that an installation asks for."""
     found = Torch.parse(torch)
     known = replace(found, accelerator=found.accelerator or Accelerator.CPU, cxx11_abi=found.release >= Version("2.6"))
-    return PythonEnvironment(
-        executable=Path("/venv/bin/python"),
-        version=Version(f"3.{python[3:]}.1"),
-        implementation="CPython",
-        tag=python,
-        platform="linux-x86_64",
-        free_threaded=False,
-        prefix=Path("/venv"),
-        purelib=Path("/venv/lib"),
-        virtual=True,
-        managed=False,
-        conda=False,
-        writable=True,
+    return make_python(
+        int(python[3:]),
         torch=known,
         packages={"torch": torch, "einops": "0.8"},
         installers=("uv",),

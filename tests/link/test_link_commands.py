@@ -207,13 +207,6 @@ def test_a_folder_and_a_selection_contradict_each_other(moved_library: Path) -> 
     assert "both were given" in done.stderr
 
 
-@pytest.mark.parametrize("command", ["cmake", "pkg-config", "cargo", "flags"])
-def test_every_link_command_has_examples_in_its_help(command: str) -> None:
-    assert f"  flashdepot link {command}" in link(command, "--help").stdout.split("Examples:")[1].replace(
-        'eval "$(', ""
-    )
-
-
 @pytest.mark.parametrize(("system", "shell"), [("linux", Shell.POSIX), ("windows", Shell.CMD)])
 def test_a_system_has_its_shell(system: str, shell: Shell) -> None:
     assert Shell.of(system) is shell

@@ -76,19 +76,6 @@ def test_failures_that_pass_are_tried_again(index, destination, statuses):
     assert fetch("demo", NAME, DIGEST, destination).read_bytes() == CONTENT
 
 
-def test_a_body_that_is_cut_off_is_fetched_again(index, destination):
-    index.files[NAME], index.truncations = CONTENT, 2
-    assert fetch("demo", NAME, DIGEST, destination).read_bytes() == CONTENT
-    assert index.requests.count(f"/files/{NAME}") == 3
-
-
-def test_a_body_that_is_always_cut_off_is_an_error_and_is_never_taken_for_the_file(index, destination):
-    index.files[NAME], index.truncations = CONTENT, 99
-    with pytest.raises(NetworkError, match="cannot be fetched"):
-        fetch("demo", NAME, DIGEST, destination)
-    assert not destination.exists()
-
-
 def test_a_server_that_keeps_failing_is_named_with_its_answer(index, destination):
     index.statuses = [503] * 9
     with pytest.raises(NetworkError, match=r"127\.0\.0\.1.* answers 503"):

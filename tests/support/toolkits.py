@@ -6,9 +6,11 @@ import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from flashdepot.files.folders import make_whole
 from flashdepot.host.probe import this_platform
+from flashdepot.model.environment import PythonEnvironment
 from flashdepot.model.host import CudaToolkit, Gpu, HostCompiler, HostRecord
 from flashdepot.model.target import Platform, Version
 from flashdepot.toolchain.zig import compiling_version, zig_folder
@@ -83,6 +85,26 @@ def make_host(
         toolkits=toolkits,
         compilers=gnu if compilers is None else compilers,
     )
+
+
+def make_python(minor: int, **facts: Any) -> PythonEnvironment:
+    """CPython 3.minor in a virtual environment for Linux that has nothing installed, with other facts over these."""
+    known: dict[str, Any] = {
+        "executable": Path("/venv/bin/python"),
+        "version": Version(f"3.{minor}.1"),
+        "implementation": "CPython",
+        "tag": f"cp3{minor}",
+        "platform": "linux-x86_64",
+        "free_threaded": False,
+        "prefix": Path("/venv"),
+        "purelib": Path("/venv/lib"),
+        "virtual": True,
+        "managed": False,
+        "conda": False,
+        "writable": True,
+        "torch": None,
+    }
+    return PythonEnvironment(**known | facts)
 
 
 def put_zig(toolchains: Path, program: str) -> None:

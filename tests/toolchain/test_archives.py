@@ -15,7 +15,7 @@ from flashdepot.toolchain.archives import BASE, provide_release, release_of
 from flashdepot.toolchain.choose import choose_toolchain, foresee_toolchain
 from flashdepot.toolchain.nvcc import inspect
 from flashdepot.toolchain.zig import Zig
-from support.servers import Fault, FileServer, serve_files
+from support.servers import FileServer, serve_files
 from support.toolkits import make_host, make_toolkit
 
 LINUX = Platform("linux", "x86_64")
@@ -116,18 +116,6 @@ def test_an_archive_with_other_bytes_is_refused_and_nothing_is_kept(server: File
     with pytest.raises(IntegrityError, match=r"cuda_cudart.* is not the expected file"):
         provide(tmp_path)
     assert not [p for p in (tmp_path / "toolchains").iterdir() if not p.name.startswith(".")]
-
-
-def test_what_a_stopped_download_has_is_not_fetched_again(
-    server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    server.faults = [Fault(), Fault(), Fault(status=404)]
-    with pytest.raises(NetworkError):
-        provide(tmp_path)
-    provide(tmp_path)
-    fetched = [path.rpartition("/")[2].partition("-")[0] for path, _ in server.seen]
-    assert fetched.count("cuda_nvcc") == 1
-    assert fetched.count("cuda_cudart") == 2
 
 
 @pytest.mark.parametrize(

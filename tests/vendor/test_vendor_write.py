@@ -143,12 +143,6 @@ def test_only_libraries_go_to_git_lfs(target: Path, project: Path) -> None:
     ]
 
 
-def test_the_help_has_examples_of_writing_and_checking(project: Path) -> None:
-    shown = vendor("--help", cwd=project).stdout.split("Examples:")[1]
-    assert "  flashdepot vendor\n" in shown
-    assert "  flashdepot vendor --check\n" in shown
-
-
 @needs("cmake")
 def test_cmake_takes_the_library_of_its_platform_from_the_folder(target: Path, tmp_path: Path) -> None:
     prebuilt = target.parent
