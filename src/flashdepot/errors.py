@@ -68,6 +68,10 @@ class IntegrityError(FlashdepotError):
     exit_code = 6
 
 
+class NewerError(IntegrityError):
+    """A file is whole, and has a word that this flashdepot does not know: a newer one wrote it."""
+
+
 class NetworkError(FlashdepotError):
     """Something must be fetched and the network, or leave to use it, is not there."""
 

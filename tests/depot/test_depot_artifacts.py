@@ -10,7 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from flashdepot.depot import Depot
-from flashdepot.errors import IntegrityError, MissingToolError
+from flashdepot.depot.verify import verify
+from flashdepot.errors import IntegrityError, MissingToolError, NewerError
 from flashdepot.files.atomic import read_json, sha256_file
 from flashdepot.model.manifest import Manifest, ManifestFile
 from support.depots import (
@@ -180,6 +181,23 @@ def test_what_another_release_wrote_is_not_called_damaged(depot: Depot, problems
     assert len(problems) == 2
     assert all("was written by another release of flashdepot" in problem for problem in problems)
     assert not any("damaged" in problem for problem in problems)
+
+
+def test_a_word_of_a_newer_release_is_told_as_that_and_its_library_is_kept(
+    depot: Depot, problems: list[str], tmp_path: Path
+):
+    later = store_library(depot, tmp_path)
+    path = depot.layout.artifact(later.recipe_key)
+    rewrite_record(path, lambda data: json.loads(json.dumps(data).replace('"dtype": "bf16"', '"dtype": "e2m1"')))
+    assert list(depot.artifacts.manifests()) == []
+    assert "was written by a newer flashdepot: selection.units[0].dtype is 'e2m1'" in problems[0]
+    assert "pip install --upgrade flashdepot" in problems[0]
+    assert "damaged" not in problems[0]
+    with pytest.raises(NewerError):
+        depot.artifacts.load(later.recipe_key)
+    report = verify(depot)
+    assert (report.skipped, report.problems) == (1, ())
+    assert path.is_file()
 
 
 @pytest.mark.parametrize("hostile", ["../" * 21 + "x", "/etc/passwd", "A" * 64])

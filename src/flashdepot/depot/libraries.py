@@ -19,12 +19,12 @@ import msgspec
 
 from flashdepot.depot.blobs import Blobs
 from flashdepot.depot.layout import DepotLayout, hidden_sibling, inside, is_leftover, key_of, remove
-from flashdepot.errors import IntegrityError, MissingToolError
+from flashdepot.errors import IntegrityError, MissingToolError, NewerError
 from flashdepot.files.atomic import disk_errors
 from flashdepot.files.digests import KnownDigests, contents, differences
 from flashdepot.files.documents import is_foreign, read_record, write_record
 from flashdepot.model.codec import read
-from flashdepot.model.manifest import MANIFEST_NAME, Manifest, ManifestFile
+from flashdepot.model.manifest import MANIFEST_NAME, Manifest, ManifestFile, unusable
 
 ARTIFACT_SCHEMA = 3
 
@@ -55,6 +55,9 @@ class Artifacts:
                 manifest, created = read_artifact(path)
                 last_used = datetime.fromtimestamp(path.stat().st_mtime, timezone.utc)
             except FileNotFoundError:
+                continue
+            except NewerError as error:
+                self._on_problem(f"{error} It is left out. {error.hint}")
                 continue
             except (IntegrityError, OSError) as error:
                 foreign = f"{path} was written by another release of flashdepot, which this one does not read."
@@ -139,7 +142,7 @@ def read_artifact(path: Path) -> tuple[Manifest, datetime]:
     """Read a file of ``artifacts/``: a manifest, and when it was stored.
 
     :raises FileNotFoundError: when it is not there.
-    :raises IntegrityError: when it is damaged, or of another recipe or schema.
+    :raises IntegrityError: when it is damaged, or of another recipe or schema; :class:`NewerError` for one of a newer release.
     """
     data = read_record(path)
     try:
@@ -149,7 +152,7 @@ def read_artifact(path: Path) -> tuple[Manifest, datetime]:
         manifest = Manifest.from_json(record.manifest)
         created = datetime.fromtimestamp(record.created, timezone.utc)
     except (ValueError, OverflowError, OSError) as error:
-        raise IntegrityError(f"{path} cannot be used: {error}.") from error
+        raise unusable(path, error) from error
     if manifest.recipe_key != key_of(path):
         raise IntegrityError(f"{path} cannot be used: it holds the recipe key {manifest.recipe_key!r}.")
     return manifest, created

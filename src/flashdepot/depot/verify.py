@@ -13,7 +13,7 @@ from flashdepot.depot.actions import ACTION_SCHEMA, ActionRecord, read_action, r
 from flashdepot.depot.layout import Fingerprint, is_leftover, key_of
 from flashdepot.depot.libraries import ARTIFACT_SCHEMA, read_artifact
 from flashdepot.depot.store import Depot
-from flashdepot.errors import IntegrityError
+from flashdepot.errors import IntegrityError, NewerError
 from flashdepot.files.atomic import sha256_file
 from flashdepot.files.documents import is_foreign, read_record
 from flashdepot.files.folders import changed_files
@@ -94,6 +94,9 @@ class _Verification:
                 return
             problem = problem_of(read(path))
         except FileNotFoundError:
+            return
+        except NewerError:
+            self._skipped += 1
             return
         except IntegrityError as error:
             done = self._depot.layout.set_aside(path, seen)

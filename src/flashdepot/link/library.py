@@ -12,7 +12,7 @@ import msgspec
 from flashdepot.binary.window import LFS_MAGIC
 from flashdepot.errors import IncompatibleError, IntegrityError, UsageError
 from flashdepot.files.atomic import read_json
-from flashdepot.model.manifest import MANIFEST_NAME, Manifest, ManifestFile
+from flashdepot.model.manifest import MANIFEST_NAME, Manifest, ManifestFile, unusable
 from flashdepot.model.target import LibraryNames, Platform, names_of, spell
 
 _KIND = "library"
@@ -143,4 +143,4 @@ def read_manifest(root: Path) -> Manifest:
     try:
         return Manifest.from_json(data)
     except ValueError as error:
-        raise IntegrityError(f"{path} cannot be used: {error}.", hint=_GET_AGAIN) from error
+        raise unusable(path, error, _GET_AGAIN) from error

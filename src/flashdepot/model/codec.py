@@ -82,11 +82,17 @@ def read(data: Any, kind: type[_T]) -> _T:
         record = read(json.loads(text), HostRecord)
 
     :raises ValueError: for what is missing, of another kind or cannot be; it names the key and shows the value, unless that is a list or table.
+        :class:`UnknownWordError` for a word that is none of those that may stand in its place.
     """
     try:
         return msgspec.convert(data, kind, dec_hook=from_text)
     except msgspec.ValidationError as error:
-        raise ValueError(_complaint(str(error), data)) from error
+        what = UnknownWordError if str(error).startswith("Invalid enum value") else ValueError
+        raise what(_complaint(str(error), data)) from error
+
+
+class UnknownWordError(ValueError):
+    """A word is none of those that may stand in its place; a later release may know it."""
 
 
 def from_text(kind: type, text: object) -> Any:

@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from flashdepot.model.codec import Digest, Natural, is_digest, plain, read
+from flashdepot.errors import IntegrityError, NewerError
+from flashdepot.model.codec import Digest, Natural, UnknownWordError, is_digest, plain, read
 from flashdepot.model.recipe import HOST_COMPILERS, ToolchainId, UpstreamId, leading
 from flashdepot.model.selection import Selection
 from flashdepot.model.target import Architecture, Platform, Version
@@ -150,6 +151,16 @@ _KEYS = (
     "flashdepot",
 )  # fmt: skip
 """In the order of the text that is signed."""
+
+
+def unusable(name: object, error: Exception, hint: str = "") -> IntegrityError:
+    """What to raise for a manifest that :meth:`Manifest.from_json` refuses: ``hint`` is for one that no newer release wrote."""
+    if isinstance(error, UnknownWordError):
+        return NewerError(
+            f"{name} was written by a newer flashdepot: {error}.",
+            hint="Use that release here too: pip install --upgrade flashdepot",
+        )
+    return IntegrityError(f"{name} cannot be used: {error}.", hint=hint)
 
 
 def untested_of(unproven: Mapping[str, Sequence[Architecture]]) -> str:

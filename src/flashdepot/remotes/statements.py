@@ -24,7 +24,7 @@ from flashdepot.depot.libraries import manifest_text
 from flashdepot.errors import IntegrityError, MissingToolError, UsageError
 from flashdepot.files.atomic import parse_json, read_json, write_atomic
 from flashdepot.model.codec import Digest, Natural, canonical_json, digest_of, read
-from flashdepot.model.manifest import MANIFEST_NAME, Manifest
+from flashdepot.model.manifest import MANIFEST_NAME, Manifest, unusable
 from flashdepot.model.recipe import UpstreamId
 from flashdepot.model.request import Request
 from flashdepot.model.target import Platform
@@ -217,14 +217,14 @@ class LibraryStatement(msgspec.Struct, frozen=True):
         try:
             return cls(digest, facts.size, Manifest.from_json(facts.manifest))
         except ValueError as error:
-            raise IntegrityError(f"the statement cannot be used: {error}") from error
+            raise unusable("the statement", error) from error
 
     def manifest(self, text: bytes) -> Manifest:
         """The whole manifest; :raises IntegrityError: when the bytes are not those that were signed."""
         try:
             manifest = Manifest.from_json(parse_json(text, MANIFEST_NAME))
         except ValueError as error:
-            raise IntegrityError(f"the manifest cannot be used: {error}") from error
+            raise unusable("the manifest", error) from error
         if LibraryStatement.of(manifest) != self:
             raise IntegrityError("the manifest is not the one that was signed")
         return manifest
