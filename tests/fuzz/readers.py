@@ -48,7 +48,7 @@ from flashdepot.model.remote import RemoteSettings
 from flashdepot.model.wheel import WheelName
 from flashdepot.net.index import PackageIndex
 from flashdepot.net.transport import IndexSettings
-from flashdepot.publish.matrix import read_matrix
+from flashdepot.publish import read_matrix
 from flashdepot.remotes.statements import Edition, IndexStatement, LibraryStatement, StateStatement, UnitStatement
 from flashdepot.remotes.stores import open_store
 from flashdepot.remotes.trust import Envelope, read_envelopes, write_envelopes

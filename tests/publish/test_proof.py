@@ -14,7 +14,7 @@ from flashdepot.errors import IntegrityError
 from flashdepot.files.atomic import read_json
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.target import Platform, parse_list
-from flashdepot.publish.report import REPORT_NAME, verify_wheel
+from flashdepot.publish import REPORT_NAME, verify_wheel
 
 pytestmark = pytest.mark.nvcc
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from flashdepot.model.environment import Environment
     from flashdepot.model.limits import Compiling, Limits
     from flashdepot.model.request import LibraryRequest
-    from flashdepot.publish.matrix import read_matrix
+    from flashdepot.publish import read_matrix
     from flashdepot.resolve.project import library_request
 
 _PLACES = {
@@ -64,7 +64,7 @@ _PLACES = {
     "publish": "flashdepot.api.publishing",
     "pull": "flashdepot.api.libraries",
     "push": "flashdepot.api.sharing",
-    "read_matrix": "flashdepot.publish.matrix",
+    "read_matrix": "flashdepot.publish",
     "resolve": "flashdepot.api.wheels",
     "sync": "flashdepot.api.sharing",
     "vendor": "flashdepot.api.libraries",

@@ -22,8 +22,16 @@ from flashdepot.index.simple import FILES
 from flashdepot.model.index_record import IndexRecord
 from flashdepot.model.limits import Compiling, Limits
 from flashdepot.model.manifest import Manifest
-from flashdepot.publish.matrix import PublishedPart, PublishMatrix
-from flashdepot.publish.report import FAILED, PartReport, PublishReport, require_own, verify_wheel, waiting
+from flashdepot.publish import (
+    FAILED,
+    PartReport,
+    PublishedPart,
+    PublishMatrix,
+    PublishReport,
+    require_own,
+    verify_wheel,
+    waiting,
+)
 from flashdepot.remotes import Remotes, users_remotes
 from flashdepot.remotes.keys import VARIABLE, SigningKey, choose_key, own_keys
 from flashdepot.remotes.push import push

@@ -16,8 +16,7 @@ from flashdepot.cli.options import build_options
 from flashdepot.cli.terminal import terminal
 from flashdepot.depot import Depot
 from flashdepot.model.limits import Limits, duration, size
-from flashdepot.publish import PartReport, PublishReport, read_matrix
-from flashdepot.publish.report import FAILED, REPORT_NAME, problem_document
+from flashdepot.publish import FAILED, REPORT_NAME, PartReport, PublishReport, problem_document, read_matrix
 
 
 @click.command(
