@@ -26,7 +26,7 @@ from flashdepot.fit.requests import unmet
 from flashdepot.install.present import require_no_obstacle
 from flashdepot.link.candle_check import CandleNeed, _machine_code
 from flashdepot.link.candle_versions import CandleLine
-from flashdepot.link.vendor.check import expected
+from flashdepot.link.vendor_check import expected
 from flashdepot.model.candidate import COMMUNITY, OURS, Origin, WheelRequest
 from flashdepot.model.diagnosis import Verdict
 from flashdepot.model.manifest import MANIFEST_NAME

@@ -41,7 +41,7 @@ from flashdepot.files.archive import unpack
 from flashdepot.files.atomic import parse_json
 from flashdepot.files.documents import write_record
 from flashdepot.host import saved_host
-from flashdepot.link.vendor.folder import INDEX_NAME, VendoredTarget, VendorIndex, read_index
+from flashdepot.link.vendor_folder import INDEX_NAME, VendoredTarget, VendorIndex, read_index
 from flashdepot.model.index_record import RECORD_NAME, IndexedWheel, IndexRecord
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.remote import RemoteSettings

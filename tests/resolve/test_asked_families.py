@@ -12,7 +12,7 @@ from flashdepot.depot import Depot
 from flashdepot.errors import IncompatibleError, UsageError
 from flashdepot.fit.requests import unmet
 from flashdepot.kernels import fa4, family_of, unproven_code
-from flashdepot.link.vendor.check import expected, rebuild_command
+from flashdepot.link.vendor_check import expected, rebuild_command
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.request import LibraryRequest, Need, Request
 from flashdepot.model.selection import Pass, Selection

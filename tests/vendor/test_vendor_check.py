@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from flashdepot.api.acquire import open_depot
 from flashdepot.api.libraries import link
 from flashdepot.errors import FlashdepotError, IncompatibleError, IntegrityError, UsageError
-from flashdepot.link.vendor.folder import read_index
+from flashdepot.link.vendor_folder import read_index
 from flashdepot.model.host import CudaToolkit, Gpu, HostRecord
 from flashdepot.model.request import LibraryRequest
 from flashdepot.model.target import Architecture, Platform, Version

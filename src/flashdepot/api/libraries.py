@@ -34,8 +34,8 @@ from flashdepot.resolve.library import (
 if TYPE_CHECKING:
     from flashdepot.build.library import Options
     from flashdepot.link.library import LinkableLibrary
-    from flashdepot.link.vendor.folder import Vendored
-    from flashdepot.link.vendor.report import VendorReport
+    from flashdepot.link.vendor_check import VendorReport
+    from flashdepot.link.vendor_folder import Vendored
     from flashdepot.toolchain.zig import Zig
     from flashdepot.wheel import Wheel
 
@@ -168,7 +168,7 @@ def vendor(
     """
     from flashdepot.files.user_files import require_folder  # noqa: PLC0415
     from flashdepot.link.library import LinkableLibrary, read_library  # noqa: PLC0415
-    from flashdepot.link.vendor.folder import vendor as write  # noqa: PLC0415
+    from flashdepot.link.vendor_folder import vendor as write  # noqa: PLC0415
 
     _require_one(library, request)
     if library is not None:
@@ -195,7 +195,7 @@ def check_vendored(
     :raises IntegrityError: when its index is damaged.
     """
     from flashdepot.host import probe  # noqa: PLC0415  (asks every compiler; writing needs none)
-    from flashdepot.link.vendor.check import check  # noqa: PLC0415
+    from flashdepot.link.vendor_check import check  # noqa: PLC0415
 
     return check(folder, request, host or probe(depot=depot.root), host_file, depot)
 
@@ -224,13 +224,13 @@ def link(
     :raises IncompatibleError: when nothing serves and nothing may be built.
     """
     from flashdepot.link.library import LinkableLibrary, read_library  # noqa: PLC0415
-    from flashdepot.link.vendor.folder import INDEX_NAME  # noqa: PLC0415
+    from flashdepot.link.vendor_folder import INDEX_NAME  # noqa: PLC0415
 
     _require_one(library, replace(request, target=None))
     if library is not None and not (library / INDEX_NAME).is_file():
         return read_library(library).required_for(request.target)
     if library is not None:
-        from flashdepot.link.vendor.check import choose_vendored  # noqa: PLC0415
+        from flashdepot.link.vendor_check import choose_vendored  # noqa: PLC0415
 
         return choose_vendored(library, host or runtime_facts(), depot, request.target)
     asked = request if request.names_selection else request.or_else(otherwise)

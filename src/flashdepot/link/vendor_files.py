@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
+from enum import Enum
 from pathlib import Path
+
+import msgspec
 
 from flashdepot.binary.window import LFS_MAGIC, read_lfs_pointer
 from flashdepot.errors import FlashdepotError
 from flashdepot.files.atomic import sha256_file
-from flashdepot.link.vendor.report import Fault, FaultKind
 from flashdepot.model.manifest import MANIFEST_NAME, Manifest, ManifestFile
 from flashdepot.process.run import run
 
@@ -68,6 +70,23 @@ def pull_command(directory: Path, folder: str) -> str:
     root = work_tree(directory)
     inside = place.relative_to(root).as_posix() if root else folder
     return f'git lfs install && git lfs pull --include "{inside}/**" --exclude ""'
+
+
+class FaultKind(str, Enum):
+    """What is wrong with a file."""
+
+    POINTER = "Git LFS pointer"
+    MISSING = "missing"
+    CHANGED = "changed"
+    LINE_ENDINGS = "line endings"
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """A file that is not what the manifest says: its path in the target's folder, and what was found."""
+
+    path: str
+    kind: FaultKind = msgspec.field(name="fault")
+    seen: str
 
 
 _TEXT_LIMIT = 1 << 20

@@ -15,7 +15,7 @@ from flashdepot.depot.libraries import manifest_text
 from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.files.atomic import read_json
 from flashdepot.files.user_files import require_no_links, rewrite_file
-from flashdepot.link.vendor.files import attribute_lines, examine_files, examine_manifest, is_disguised, with_lines
+from flashdepot.link.vendor_files import attribute_lines, examine_files, examine_manifest, is_disguised, with_lines
 from flashdepot.model.codec import is_digest, plain, read
 from flashdepot.model.manifest import Manifest, ManifestFile
 from flashdepot.model.target import Architecture, Platform, Version
