@@ -10,6 +10,7 @@ import pytest
 
 from flashdepot.errors import UsageError
 from flashdepot.host.python_environment import choose_python, chosen_environment, look_for_python
+from flashdepot.model.codec import plain, read
 from flashdepot.model.environment import Accelerator, PythonEnvironment, Torch
 from flashdepot.model.target import Architecture, Version
 
@@ -62,7 +63,7 @@ def test_an_environment_is_known_by_its_folder(bare: Path, site: Path) -> None:
     assert (found.torch, found.extensions, found.writable) == (None, (), True)
     assert (found.scripts, found.data, found.found_by) == (bare / "bin", bare, f"--python {bare}")
     assert site in found.search
-    assert PythonEnvironment.from_json(found.to_json()) == found
+    assert read(plain(found), PythonEnvironment) == found
 
 
 @pytest.mark.parametrize(
@@ -100,7 +101,6 @@ def test_the_architectures_of_torch_are_those_of_its_own_list(
     torch = look(bare).torch
     assert torch is not None
     assert torch.architectures == architectures
-    assert Torch.from_json(torch.to_json()) == torch
 
 
 def test_the_cmake_package_tells_the_abi_where_the_library_does_not(bare: Path, site: Path) -> None:

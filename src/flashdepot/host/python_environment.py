@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from flashdepot.errors import FlashdepotError, UsageError
 from flashdepot.files.trust import planted
+from flashdepot.model.codec import read
 from flashdepot.model.environment import PythonEnvironment
 from flashdepot.process.run import ask_python
 
@@ -102,7 +103,7 @@ def probe_python(program: Path) -> PythonEnvironment:
     """
     answer = ask_python(program, _SCRIPT, timeout=_TIMEOUT)
     try:
-        found = PythonEnvironment.from_json(answer.document)
+        found = read(answer.document, PythonEnvironment)
     except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:
         raise UsageError(
             f"'{program}' does not answer as a Python does: {answer.last_words}.",

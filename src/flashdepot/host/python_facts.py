@@ -71,6 +71,7 @@ def torch() -> dict[str, object] | None:
             libraries = os.path.join(place, "lib")
             return {
                 "version": version,
+                "accelerator": "rocm" if values.get("hip") else "cuda" if values.get("cuda") else "cpu",
                 "cuda": values.get("cuda"),
                 "hip": values.get("hip"),
                 "cxx11_abi": cxx11_abi(place),

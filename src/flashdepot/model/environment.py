@@ -12,7 +12,6 @@ import msgspec
 from msgspec.structs import replace
 
 from flashdepot.errors import UsageError
-from flashdepot.model.codec import plain, read
 from flashdepot.model.target import Architecture, Platform, Version
 from flashdepot.model.wheel import Interpreter
 
@@ -91,19 +90,6 @@ class Torch(msgspec.Struct, frozen=True):
         """Whether it is a release of PyTorch's own: no pre-release, and no local version of another builder."""
         return re.fullmatch(_RELEASE, self.version) is not None
 
-    def to_json(self) -> dict[str, Any]:
-        """All fields; what the files did not tell, or nobody checked, is left out or ``null``."""
-        document = plain(self)
-        unseen = {name for name in ("architectures", "libraries") if not document[name]}
-        return {name: value for name, value in document.items() if name not in {*unseen, "accelerator"}}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Torch:
-        """Read what :meth:`to_json` wrote of an installed one, or what its files said; :raises ValueError: when it is wrong."""
-        found = read(data, cls)
-        known = Accelerator.ROCM if found.hip else Accelerator.CUDA if found.cuda else Accelerator.CPU
-        return replace(found, accelerator=known)
-
 
 NO_TORCH = Torch("")
 """An environment that is known to have no PyTorch."""
@@ -132,7 +118,6 @@ class PythonEnvironment(msgspec.Struct, frozen=True, rename={"purelib": "site"})
     ``search`` is where modules are imported from, neither the user's site nor ``PYTHONPATH`` included. ``library`` is
     the shared library of an interpreter that has one. ``found_by`` says why it is this environment. ``embedded``: the
     embeddable Python for Windows, which portable applications bring (ComfyUI's ``python_embeded``).
-    What follows ``extensions`` is empty in records of an earlier form.
     """
 
     executable: Path
@@ -185,26 +170,6 @@ class PythonEnvironment(msgspec.Struct, frozen=True, rename={"purelib": "site"})
         if system == "win":
             return Platform("windows", _WINDOWS_MACHINES.get(machine, machine))
         return Platform(system, machine)
-
-    def to_json(self) -> dict[str, Any]:
-        """All fields; of those that earlier forms lack, the known ones."""
-        document = plain(self) | {"torch": self.torch.to_json() if self.torch else None}
-        return {
-            name: value
-            for name, value in document.items()
-            if name not in _LATER or value not in (None, "", ".", [], False)
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> PythonEnvironment:
-        """Read what :meth:`to_json` wrote; :raises ValueError: for what is missing or wrong."""
-        unknown = {name: data.get(name) or None for name in ("libc", "library")}
-        found = read({**data, **unknown, "torch": None}, cls)
-        return replace(found, torch=Torch.from_json(data["torch"]) if data.get("torch") else None)
-
-
-_LATER = {"base_prefix", "platlib", "scripts", "data", "search", "libc", "library", "found_by", "embedded"}
-"""What records of an earlier form lack."""
 
 
 class Environment(msgspec.Struct, frozen=True):

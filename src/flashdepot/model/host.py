@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
 from flashdepot.model.codec import plain, read
 from flashdepot.model.environment import PythonEnvironment
@@ -121,9 +120,7 @@ class HostRecord(msgspec.Struct, frozen=True, rename={"os_name": "os"}):
         document = plain(self)
         for gpu, row in zip(self.gpus, document["gpus"], strict=True):
             row["architecture"] = gpu.architecture.dotted
-        document["python"] = self.python.to_json() if self.python else None
-        rare = {name for name in ("dangling", "no_python") if not document[name]}
-        return {"schema": HOST_SCHEMA} | {name: value for name, value in document.items() if name not in rare}
+        return {"schema": HOST_SCHEMA, **document}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> HostRecord:
@@ -133,10 +130,4 @@ class HostRecord(msgspec.Struct, frozen=True, rename={"os_name": "os"}):
         """
         if data.get("schema") != HOST_SCHEMA:
             raise ValueError(f"host record schema {data.get('schema')!r}: this flashdepot reads {HOST_SCHEMA}")
-        python = data.get("python")
-        record = read({**data, "python": None}, cls)
-        return replace(
-            record,
-            dangling=tuple(name for name in record.dangling if name in record.variables),
-            python=PythonEnvironment.from_json(python) if python is not None else None,
-        )
+        return read(data, cls)
