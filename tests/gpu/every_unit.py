@@ -32,7 +32,9 @@ from support.fa_abi import BackwardArgs, Dtype, Family, Flag, ForwardArgs, Libra
 
 HEAD_DIMS = (64, 96, 128, 192, 256)
 MASKS = ("full", "causal", "local")
-FORWARD_LAYOUTS = ("dense", "packed", "used", "paged")
+FORWARD_LAYOUTS = ("dense", "packed", "used", "paged", "paged_packed")
+NARROW_V = {192: 128}
+"""Head dims with kernels for a smaller head dim of v, over any layout but pages."""
 NOT_PAGED = 96
 LONG = {
     "dense": {
@@ -63,18 +65,26 @@ class Unit:
     softcap: bool
     gqa: bool = False
     long: bool = False
+    narrow_v: bool = False
+
+    @property
+    def head_dim_v(self) -> int:
+        return NARROW_V[self.head_dim] if self.narrow_v else self.head_dim
 
     @property
     def name(self) -> str:
         tail = ["softcap"] * self.softcap + ["gqa"] * self.gqa + ["long"] * self.long
-        return "_".join([self.kernel, f"d{self.head_dim}", self.dtype, self.layout, self.mask, *tail])
+        dims = f"d{self.head_dim}" + (f"v{self.head_dim_v}" if self.narrow_v else "")
+        return "_".join([self.kernel, dims, self.dtype, self.layout, self.mask, *tail])
 
 
 def every_unit() -> Iterator[Unit]:
     for dim, dtype, mask, softcap in itertools.product(HEAD_DIMS, ("bf16", "fp16"), MASKS, (False, True)):
         for layout in FORWARD_LAYOUTS:
-            if layout != "paged" or dim != NOT_PAGED:
+            if not layout.startswith("paged") or dim != NOT_PAGED:
                 yield Unit("fwd", dim, dtype, layout, mask, softcap)
+            if dim in NARROW_V and not layout.startswith("paged") and not softcap:
+                yield Unit("fwd", dim, dtype, layout, mask, softcap, narrow_v=True)
         for layout, shortest in LONG.items():
             if (dim, mask) in shortest:
                 yield Unit("fwd", dim, dtype, layout, mask, softcap, long=True)
@@ -128,7 +138,7 @@ class UnitCall:
 
     def __init__(self, unit: Unit, gpu: Gpu, library: Library) -> None:
         self.unit, self.gpu, self.library = unit, gpu, library
-        self.packed, self.paged = unit.layout == "packed", unit.layout == "paged"
+        self.packed, self.paged = unit.layout.endswith("packed"), unit.layout.startswith("paged")
         self.heads_q, self.heads_k = (4, 2) if unit.gqa or unit.kernel == "fwd" else (2, 2)
         shortest = LONG[unit.layout][unit.head_dim, unit.mask] if unit.long else 0
         self.length = {"q": shortest + LENGTH_Q, "k": shortest + LENGTH_K}
@@ -138,31 +148,31 @@ class UnitCall:
             self.lengths = {"q": (self.length["q"], 37), "k": (self.length["k"], 17)}
         self.written: list[tuple[str, int, Any]] = []
 
-    def values(self, rows: int, heads: int) -> Any:
+    def values(self, rows: int, heads: int, dim: int) -> Any:
         """16-bit numbers of about 1."""
         source = np.random.default_rng(rows * heads)
-        numbers = source.standard_normal(rows * heads * self.unit.head_dim).astype(np.float32)
+        numbers = source.standard_normal(rows * heads * dim).astype(np.float32)
         if self.unit.dtype == "fp16":
             return numbers.astype(np.float16).view(np.uint16)
         return (numbers.view(np.uint32) >> 16).astype(np.uint16)
 
     def rows(self, of: str) -> int:
-        if self.packed:
-            return sum(self.lengths[of])
         if self.paged and of == "k":
             return 2 * BATCH * PAGE
+        if self.packed:
+            return sum(self.lengths[of])
         return BATCH * self.length[of]
 
-    def tensor(self, of: str, name: str | None = None) -> Tensor:
+    def tensor(self, of: str, name: str | None = None, *, dim: int = 0) -> Tensor:
         """Values, or (with a name) a buffer that the call writes."""
-        heads = self.heads_q if of == "q" else self.heads_k
-        values = self.values(self.rows(of), heads)
+        heads, dim = self.heads_q if of == "q" else self.heads_k, dim or self.unit.head_dim
+        values = self.values(self.rows(of), heads, dim)
         at = self.gpu.empty(values.nbytes) if name else self.gpu.holding(values)
         if name:
             self.written.append((name, at, values))
-        row = heads * self.unit.head_dim
-        length = PAGE if self.paged and of == "k" else self.length[of]
-        return Tensor(at, 0 if self.packed else length * row, row, self.unit.head_dim)
+        row, pages = heads * dim, self.paged and of == "k"
+        length = PAGE if pages else self.length[of]
+        return Tensor(at, 0 if self.packed and not pages else length * row, row, dim)
 
     def common(self, kind: Any) -> Any:
         unit = self.unit
@@ -175,7 +185,7 @@ class UnitCall:
             args.flags, args.window_left, args.window_right = Flag.WINDOW_LEFT | Flag.WINDOW_RIGHT, 90, 20
         args.softcap = 15.0 if unit.softcap else 0.0
         if self.packed:
-            args.total_q, args.total_k = self.rows("q"), self.rows("k")
+            args.total_q, args.total_k = self.rows("q"), 0 if self.paged else self.rows("k")
             for of in ("q", "k"):
                 starts = np.array([0, *itertools.accumulate(self.lengths[of])], dtype=np.int32)
                 setattr(args, f"cu_seqlens_{of}", self.gpu.holding(starts))
@@ -183,13 +193,14 @@ class UnitCall:
 
     def forward(self) -> ForwardArgs:
         args = self.common(ForwardArgs)
+        args.head_dim_v = self.unit.head_dim_v
         if self.unit.layout in ("used", "paged"):
             args.cache_seqlens = self.gpu.holding(np.array(self.lengths["k"], dtype=np.int32))
         if self.paged:
             args.block_table, args.page_size = self.gpu.holding(np.array([3, 0, 2, 1], dtype=np.int32)), PAGE
             args.block_table_stride = 2
-        args.q, args.k, args.v = self.tensor("q"), self.tensor("k"), self.tensor("k")
-        args.o = self.tensor("q", "o")
+        args.q, args.k, args.v = self.tensor("q"), self.tensor("k"), self.tensor("k", dim=self.unit.head_dim_v)
+        args.o = self.tensor("q", "o", dim=self.unit.head_dim_v)
         args.lse = self.gpu.empty(4 * self.heads_q * self.rows("q"))
         answer, need, _ = self.library.fwd_workspace(args)
         assert answer.status is Status.OK, answer
