@@ -92,13 +92,14 @@ def test_no_line_of_a_live_display_breaks_inside_a_word(
         (3, 2, 90, "To compile: 1 kernels; the device code of 3 more is compiled already, the host side of 2 of them is not; about 90 s"),
         (4, 4, 90, "The device code of all 4 kernels is compiled already. To compile: the host side of 4, and the C layer; about 90 s"),
         (4, 0, 20, "All 4 kernels are compiled already: only the C layer is to be compiled, and linked; about 20 s with 2 compilers at a time."),
-        (4, 0, 0, "All 4 kernels are compiled already: only linking is left."),
+        (4, 0, 2, "All 4 kernels are compiled already: only linking is left, about 2.0 s."),
     ],
 )  # fmt: skip
 def test_before_a_build_it_is_said_what_is_to_be_compiled(
     compiled: int, host_sides: int, seconds: float, said: str
 ) -> None:
-    forecast = Forecast(4, compiled, 2, seconds, 10**9, 4 * 10**9, 2 * 10**6, host_sides=host_sides)
+    memory = 10**9 if seconds > 2 else 0  # linking by itself counts as none
+    forecast = Forecast(4, compiled, 2, seconds, memory, 4 * 10**9, 2 * 10**6, host_sides=host_sides)
     assert sentence(forecast).startswith(said)
 
 

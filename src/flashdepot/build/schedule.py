@@ -121,6 +121,9 @@ _Measurement = Annotated[list[_Number], msgspec.Meta(min_length=2, max_length=2)
 _NATIVE = Estimate(0.5, GB // 2)
 """Of a file of our C layer: 0.0 to 1.8 s, 0.4 s on average, with g++ 12 on 2 cores (2026-11-22)."""
 
+C_LAYER_FILES = 48
+"""What our C layer has for one family and Linux: 21 s of CPU time together (2026-11-27)."""
+
 HOST_SIDE = Estimate(4.0, GB // 2)
 """Of the host side of a unit: 3.3 to 3.7 s on average, 6.9 s at most, on 32 cores (2026-11-22)."""
 
@@ -129,6 +132,16 @@ def costs(units: Iterable[Unit] | None = None) -> Sequence[Estimate]:
     """What each of some units costs with all features and one architecture; ``None`` for all of a full build of the default family."""
     asked = default_family().full() if units is None else units
     return [family_of(unit.family).estimate(unit, ALL_FEATURES, 1, "shared") for unit in asked]
+
+
+def c_layer() -> list[Job]:
+    """What compiling our C layer usually costs."""
+    return [Job(f"C layer {number}", _NATIVE.seconds, _NATIVE.peak) for number in range(C_LAYER_FILES)]
+
+
+def link_seconds(units: int) -> float:
+    """To link a library of so many units, pack its archive and describe it: 2 s of CPU time for two (2026-11-27)."""
+    return 2.0 + 0.03 * units
 
 
 def prior(action: Action, recipe: Recipe) -> Estimate:

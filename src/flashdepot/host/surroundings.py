@@ -232,6 +232,22 @@ def usable_cores(cgroup: Path = _CGROUP, membership: Path = _SELF) -> int:
     return min([affinity, *quotas])
 
 
+_OF_A_SECOND_THREAD = 0.25
+"""What the second of two compilers on one core adds to the work of the first: 16 on 8 cores took 1.5 times the time that
+the cores would have taken by themselves."""
+
+
+def crowding(jobs: int) -> float:
+    """How many times longer so many programs at once take than one, because cores have two threads; 1 where each has its own."""
+    import psutil  # noqa: PLC0415  (only a forecast asks)
+
+    threads, cores = psutil.cpu_count(), psutil.cpu_count(logical=False)
+    if not threads or not cores:
+        return 1.0
+    own: float = max(1.0, usable_cores() * cores / threads)
+    return max(1.0, jobs / (own + _OF_A_SECOND_THREAD * (jobs - own)))
+
+
 def _group_headrooms(cgroup: Path, membership: Path) -> list[int]:
     headrooms = []
     for folder in _group_folders(cgroup, membership, "memory"):

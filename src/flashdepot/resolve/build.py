@@ -12,14 +12,14 @@ from msgspec.structs import replace
 
 from flashdepot.build.library import BuildPlan, Options, build_library, compile_afresh, foresee_build, prepare
 from flashdepot.build.local import reserve
-from flashdepot.build.schedule import HOST_SIDE, Capacity, Job, Outlook, foresee
+from flashdepot.build.schedule import HOST_SIDE, Capacity, Job, Outlook, c_layer, foresee, link_seconds
 from flashdepot.depot import Depot
 from flashdepot.depot.actions import ActionRecord
 from flashdepot.errors import IncompatibleError, UsageError
 from flashdepot.events import Alternative, BuildProgress, Download, Events, Fetch, Forecast, OnFile
 from flashdepot.fit.requests import unmet
 from flashdepot.host.probe import this_platform
-from flashdepot.host.surroundings import usable_cores, usable_memory
+from flashdepot.host.surroundings import crowding, usable_cores, usable_memory
 from flashdepot.kernels import family_of, obtain_sources
 from flashdepot.model.host import HostRecord
 from flashdepot.model.limits import Limits
@@ -82,7 +82,7 @@ def usual(need: Need, fetched: tuple[Fetch, ...], limits: Limits) -> Forecast:
     selection = need.request.selection
     if this_platform().system == "windows":  # device code is a remote's
         host_sides = [Job(unit.name, HOST_SIDE.seconds, HOST_SIDE.peak) for unit in selection.units]
-        outlook = foresee(host_sides, (), _capacity(limits))
+        outlook = foresee([*host_sides, *c_layer()], (), _capacity(limits))
         return _forecast(need, (), outlook, limits, fetched, len(host_sides))
     return _forecast(need, selection.units, _outlook(selection, need, limits), limits, fetched)
 
@@ -109,19 +109,20 @@ def _forecast(
     host_sides: int = 0,
 ) -> Forecast:
     units = need.request.selection.units
+    seconds = _wall_seconds(outlook, len(units), limits)
     disk = (len(left) + host_sides) * len(need.request.gpus) * _KEPT
     disk += sum(fetch.unpacked or fetch.size + _SOURCE_UNPACKED for fetch in fetched or ())
     return Forecast(
         units=len(units),
         compiled=len(units) - len(left),
         jobs=max(1, outlook.at_once),
-        seconds=outlook.seconds,
+        seconds=seconds,
         memory=outlook.peak,
         memory_limit=outlook.memory,
         disk=disk,
         fetches=fetched or (),
         # What they take is known for device code that is to be made; where there is none, they save little.
-        alternatives=tuple(_alternatives(need, outlook.seconds, limits)) if left else (),
+        alternatives=tuple(_alternatives(need, seconds, limits)) if left else (),
         is_exact=fetched is None,
         host_sides=host_sides,
     )
@@ -133,7 +134,7 @@ def _alternatives(need: Need, seconds: float, limits: Limits) -> Iterator[Altern
     for name, profile in PROFILES.items():
         with contextlib.suppress(UsageError):  # nothing of it is in there
             less = select(profile, asked.units)
-            takes = _outlook(less, need, limits).seconds
+            takes = _wall_seconds(_outlook(less, need, limits), len(less.units), limits)
             if takes < seconds / 2:
                 yield Alternative(f"--profile {name}", takes)
 
@@ -141,6 +142,12 @@ def _alternatives(need: Need, seconds: float, limits: Limits) -> Iterator[Altern
 def _outlook(selection: Selection, need: Need, limits: Limits) -> Outlook:
     jobs = usual_jobs(selection, len(need.request.gpus), Options().front_end)
     return foresee(jobs, (), _capacity(limits))
+
+
+def _wall_seconds(outlook: Outlook, units: int, limits: Limits) -> float:
+    """Until it is compiled and linked, where two compilers share a core as well."""
+    crowded = crowding(outlook.at_once) if limits.farm is None else 1.0
+    return outlook.seconds * crowded + link_seconds(units)
 
 
 def _capacity(limits: Limits) -> Capacity:

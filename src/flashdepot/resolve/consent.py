@@ -86,9 +86,8 @@ def sentence(forecast: Forecast) -> str:
     left, around = forecast.units - forecast.compiled, forecast.host_sides
     takes = f"about {duration(forecast.seconds)} with {_compilers(forecast.jobs)}"
     if not left and not around:
-        rest = (
-            f"only the C layer is to be compiled, and linked; {takes}" if forecast.seconds else "only linking is left"
-        )
+        what = "only the C layer is to be compiled, and linked" if forecast.memory else "only linking is left"
+        rest = f"{what}; {takes}" if forecast.memory else f"{what}, about {duration(forecast.seconds)}"
         return f"All {forecast.units} kernels are compiled already: {rest}."
     parts = [f"To compile: {left} kernels"]
     if not left:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from flashdepot.build.schedule import Capacity, Job, remaining_seconds
+from flashdepot.build.schedule import Capacity, Job, c_layer, link_seconds, remaining_seconds
 from flashdepot.kernels import family_of
 from flashdepot.model.candidate import PublishedWheel
 from flashdepot.model.selection import Selection
@@ -55,14 +55,15 @@ def build_seconds(
 ) -> float:
     """To fetch source and compiler, and compile a selection with so many cores and bytes of memory."""
     capacity = Capacity(max(1, cores), memory or _NO_MEMORY_KNOWN)
-    return _TOOLS / bandwidth + remaining_seconds(usual_jobs(selection, architectures, front_end), (), capacity)
+    compiling = remaining_seconds(usual_jobs(selection, architectures, front_end), (), capacity)
+    return _TOOLS / bandwidth + compiling + link_seconds(len(selection.units))
 
 
 def usual_jobs(selection: Selection, architectures: int, front_end: str) -> list[Job]:
-    """What compiling each unit of a selection usually costs."""
+    """What compiling each unit of a selection and our C layer usually costs; a unit's estimate has its host side in it."""
     estimates: Iterable[tuple[str, float, int]] = (
         (unit.name, cost.seconds, cost.peak)
         for unit in selection.units
         for cost in [family_of(unit.family).estimate(unit, selection.features, architectures, front_end)]
     )
-    return [Job(*estimate) for estimate in estimates]
+    return [*(Job(*estimate) for estimate in estimates), *c_layer()]
