@@ -47,7 +47,6 @@ SHARED = {
     "provided_version": "each pinned tool is provided by its module",
     "page": "the page of the catalog, and that of an index",
     "rows": "the rows of the matrix, and those of the table of symbols",
-    "keep": "a private key; a folder that is in use",
     "merge": "signatures of one record; variables of one environment",
     "programs": "those that are there, and those that an environment has",
     "require_safe": "of a depot's folders; of a folder to write into",

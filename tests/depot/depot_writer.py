@@ -3,7 +3,6 @@
 ``record ROOT FROM COUNT``: compiler runs FROM..FROM+COUNT-1, a line with the name after each.
 ``library ROOT OUT``: stores, materialises and exports libraries without end, a line with the recipe key after each.
 ``hold ROOT KEY``: holds a lock, says so, and sleeps.  ``work ROOT``: the same with a workspace.
-``use ROOT FOLDER``: the same with a folder that was fetched.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import time
 from pathlib import Path
 
 from flashdepot.depot import Depot
-from flashdepot.files.folders import keep
 from support.depots import record_unit, store_library
 
 
@@ -45,9 +43,6 @@ def main(mode: str, root: str, *rest: str) -> None:
             with depot.lock(rest[0]):
                 say("held")
                 time.sleep(60)
-        elif mode == "use":
-            say(str(keep(Path(rest[0]))))
-            time.sleep(60)
         elif mode == "work":
             with depot.workspace() as folder:
                 (folder / "part.o").write_bytes(b"x" * 5000)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import subprocess
 import time
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from msgspec.structs import replace
 from flashdepot.depot import Depot, gc
 from flashdepot.depot.verify import verify
 from flashdepot.errors import MissingToolError
-from flashdepot.files.folders import keep, make_whole
+from flashdepot.files.folders import touch
 from flashdepot.files.locks import try_lock_file
 from support.depots import (
     find_unit,
@@ -197,55 +196,36 @@ def test_leftovers_of_kills_quarantine_and_old_logs_go_and_fresh_ones_stay(depot
 
 
 @pytest.mark.parametrize("kind", ["toolchain", "upstream", "download"])
-def test_what_was_fetched_stays_while_a_process_uses_it(depot: Depot, start: Start, kind: str):
+def test_what_was_fetched_counts_as_used_from_the_last_use_on(depot: Depot, kind: str):
     folder = depot.root / f"{kind}s" / "cuda-13.0"
     (folder / "bin").mkdir(parents=True)
     (folder / "bin" / "nvcc").write_bytes(b"x" * 4000)
     make_depot_older(depot.root, hours=100 * DAYS)
     planned = gc.plan(depot)
     assert [(r.kind, r.bytes) for r in planned.removals] == [(kind, 4000)]
-    user = start("use", depot.root, folder)
-    assert user.stdout
-    assert user.stdout.readline()
-    make_depot_older(depot.root, hours=100 * DAYS)
+    touch(folder)
     assert gc.run(depot, planned).removals == (), "it came into use after the plan"
     assert collect(depot) == []
-    user.kill()
-    user.wait()
+    make_depot_older(depot.root, hours=100 * DAYS)
     assert collect(depot) == [kind]
     assert list(folder.parent.iterdir()) == []
 
 
-def test_what_was_fetched_counts_as_used_from_the_last_use_on(depot: Depot, start: Start):
-    folder = depot.root / "upstreams" / "2.8.3"
+def test_a_compiler_that_a_running_build_has_used_stays_however_little_is_to_be_kept(depot: Depot, start: Start):
+    folder = depot.root / "toolchains" / "cuda-13.0"
     folder.mkdir(parents=True)
-    make_depot_older(depot.root, hours=100 * DAYS)
-    user = start("use", depot.root, folder)
-    assert user.stdout
-    assert user.stdout.readline()
-    user.kill()
-    user.wait()
-    assert collect(depot) == []
-
-
-def test_a_folder_that_gc_removes_while_it_is_asked_for_is_made_again(tmp_path: Path):
-    """gc removes it between the moment at which it is found whole and the moment at which it is used."""
-    made: list[Path] = []
-
-    def fill(folder: Path) -> None:
-        folder.mkdir()
-        made.append(folder)
-
-    def keep_after_gc(folder: Path) -> bool:
-        if len(made) == 1:
-            shutil.rmtree(folder)
-        return keep(folder)
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("flashdepot.files.folders.keep", keep_after_gc)
-        folder = make_whole(tmp_path / "tree", fill)
-    assert folder.is_dir()
-    assert len(made) == 2
+    builder = start("work", depot.root)
+    assert builder.stdout
+    workspace = depot.layout.temporary / builder.stdout.readline().strip()
+    earlier = workspace.with_name(
+        workspace.name.replace(workspace.name.split("-")[1], str(int(time.time() - 9 * 3600)))
+    )
+    workspace.with_name(f"{workspace.name}.lock").rename(earlier.with_name(f"{earlier.name}.lock"))
+    workspace.rename(earlier)  # the build began nine hours ago
+    make_older(folder, hours=9)
+    assert collect(depot, timedelta(0)) == []
+    make_older(folder, hours=10)
+    assert collect(depot, timedelta(0)) == ["toolchain"]
 
 
 def test_a_lock_that_is_held_stays_however_old(depot: Depot):

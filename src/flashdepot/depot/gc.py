@@ -30,7 +30,6 @@ from flashdepot.depot.store import Depot
 from flashdepot.depot.workspaces import abandoned_locks, in_use, lock_path, remove_stale, started, workspaces
 from flashdepot.errors import IntegrityError
 from flashdepot.files.atomic import disk_errors
-from flashdepot.files.folders import unused
 from flashdepot.files.locks import lock_file, try_lock_file
 
 
@@ -95,7 +94,7 @@ GRACE = 3600.0
 
 _LEFTOVER_LIFETIME = 86400.0
 _FETCHED = ("toolchain", "upstream", "download")
-"""The kinds of what was fetched, each in a folder of that name in the plural. A process that uses one holds it."""
+"""The kinds of what was fetched, each in a folder of that name in the plural."""
 
 _DIGEST = re.compile(rb'"([0-9a-f]{64})"')
 
@@ -179,7 +178,7 @@ class _Planner:
         yield from self._older(inside(self._layout.logs), self._recent, "log", "it is old")
         for kind in _FETCHED:
             there = (path for path in inside(self._layout.root / f"{kind}s") if not is_leftover(path))
-            yield from self._older(filter(_is_unused, there), self._recent, kind, self._unused)
+            yield from self._older(there, self._recent, kind, self._unused)
         locks = (path for path in inside(self._layout.root / "locks") if path.suffix == ".lock")
         yield from self._older(locks, self._leftover, "lock", "nobody holds it")
 
@@ -226,9 +225,8 @@ def _carry_out(depot: Depot, removal: Removal) -> bool:
     if removal.kind == "library" and _has_manifest(depot, path):
         return False
     aside = hidden_sibling(path)
-    with unused(path) if removal.kind in _FETCHED else contextlib.nullcontext(True) as free:
-        if not (free and _move(path, removal.seen, aside)):
-            return False
+    if not _move(path, removal.seen, aside):
+        return False
     remove(aside)
     return True
 
@@ -240,11 +238,6 @@ def _move(path: Path, seen: Fingerprint, aside: Path) -> bool:
         if os.name == "nt" and path.is_dir():  # somebody has a file of it open
             return False
         raise
-
-
-def _is_unused(path: Path) -> bool:
-    with unused(path) as free:
-        return free
 
 
 def _digests_in(path: Path) -> set[str]:

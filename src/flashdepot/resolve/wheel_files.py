@@ -17,7 +17,7 @@ from flashdepot.catalog.published_files import read_github_releases
 from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.events import Download
 from flashdepot.files.atomic import sha256_file
-from flashdepot.files.folders import keep
+from flashdepot.files.folders import touch
 from flashdepot.net.download import Remote
 from flashdepot.net.errors import Note, NotThereError
 from flashdepot.net.fetch import fetch_url
@@ -142,7 +142,7 @@ def have_wheel(address: WheelAddress, downloads: Path, on_progress: Download, on
 
 def _use(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    keep(folder)
+    touch(folder)
 
 
 _DOWNLOAD = re.compile(r"/([\w.-]+)/([\w.-]+)/releases/download/([^/]+)/[^/]+", re.ASCII)

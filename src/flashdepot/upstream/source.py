@@ -154,15 +154,13 @@ def obtain_sdist(layout: Layout, sdist: Sdist, cache: Path, on_progress: Downloa
     The file stays next to the tree, so that a tree that was damaged is made again without the network.
     """
     from flashdepot.files.archive import unpack  # noqa: PLC0415  (a version is known by its data: a depot hit unpacks nothing)
-    from flashdepot.files.folders import keep, make_whole  # noqa: PLC0415
+    from flashdepot.files.folders import make_whole, touch  # noqa: PLC0415
     from flashdepot.net.fetch import fetch  # noqa: PLC0415
 
     def fill(folder: Path) -> None:
         archive = cache / sdist.filename
-        while True:
-            fetch(sdist.project, sdist.filename, sdist.sha256, archive, on_progress=on_progress)
-            if keep(archive):  # otherwise gc removed it just now
-                break
+        touch(archive)
+        fetch(sdist.project, sdist.filename, sdist.sha256, archive, on_progress=on_progress)
         unpack(archive, folder, keep=lambda name: is_kept(layout, name.partition("/")[2]))
         _read(layout, sdist, folder)
 
