@@ -1,12 +1,13 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from flashdepot import api
 from flashdepot.index import IndexSite
+from flashdepot.wheel import Name
 from support.wheels import WheelMaker
 
 Publish = Callable[..., IndexSite]
@@ -29,8 +30,8 @@ def publish(maker: WheelMaker, public: Path, tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.delenv("FLASHDEPOT_SIGNING_KEY", raising=False)
 
-    def write(*wheels: Path, when: int = 1_790_000_000, url: str = "") -> IndexSite:
+    def write(*wheels: Path, when: int = 1_790_000_000, url: str = "", names: Sequence[Name] = ()) -> IndexSite:
         monkeypatch.setenv("SOURCE_DATE_EPOCH", str(when))
-        return api.index(public, wheels, url=url, depot=maker.depot)
+        return api.index(public, wheels, url=url, names=names, depot=maker.depot)
 
     return write

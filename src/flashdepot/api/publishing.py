@@ -42,6 +42,7 @@ from flashdepot.remotes.user_settings import UserSettings
 from flashdepot.resolve.consent import may_compile, require_consent, together
 from flashdepot.resolve.library import LibraryResult
 from flashdepot.resolve.own_wheel_name import wheel_name
+from flashdepot.wheel import Name, build_jax_wheel, build_names, jax_wheel_name
 
 
 def index(
@@ -50,6 +51,8 @@ def index(
     *,
     url: str = "",
     source: str | None = None,
+    names: Sequence[Name] = (),
+    jax: bool = False,
     remotes: Remotes | None = None,
     depot: Depot,
     events: Events = SILENT,
@@ -66,6 +69,8 @@ def index(
 
     :param wheels: wheels that :func:`wheel` has written.
     :param url: the address that the folder will be served under, for the commands on its page.
+    :param names: the small wheels of these too, which need flash-attn.
+    :param jax: the wheel flashdepot-jax of each library too, where no wheels are given.
     :param source: the name of a remote, of which every library that is trusted is taken; the depot keeps them.
     :raises NetworkError: when the remote cannot be read.
     :raises UsageError: for a wheel that is not ours, or something of the user's in the folder; nothing has changed then.
@@ -80,9 +85,11 @@ def index(
     with depot.workspace() as work:
         signed: dict[str, list[Envelope]] = {}
         if remote is not None:
-            offered = _wheels_of(_libraries_of(remote, depot, folder, signed, events), depot, folder, work, events)
+            manifests: Iterable[Manifest] = _libraries_of(remote, depot, folder, signed, events)
         else:
-            offered = list(wheels) or _wheels_of(depot.artifacts.manifests(), depot, folder, work, events)
+            manifests = depot.artifacts.manifests()
+        offered = list(wheels) or _wheels_of(manifests, depot, folder, work, events, jax=jax)
+        offered += [made.path for made in build_names(names, work)]
         seals = _seals(remote, signed, events)
         return write_site(folder, offered, url=_base(url), now=_now(), work=work, seals=seals, on_note=events.warn)
 
@@ -103,15 +110,19 @@ def _libraries_of(
             yield manifest
 
 
-def _wheels_of(manifests: Iterable[Manifest], depot: Depot, folder: Path, work: Path, events: Events) -> list[Path]:
-    """The wheel of each library of a published source, made unless the index has it."""
+def _wheels_of(
+    manifests: Iterable[Manifest], depot: Depot, folder: Path, work: Path, events: Events, *, jax: bool
+) -> list[Path]:
+    """The wheel of each library of a published source, and with ``jax`` that for JAX, made unless the index has it."""
     found = []
     for manifest in manifests:
-        if (folder / FILES / wheel_name(manifest)).is_file():
-            continue
+        place = work / manifest.recipe_key
         try:
-            library = LibraryResult("hit", manifest, depot.libraries.materialise(manifest))
-            found.append(wheel_of(library, manifest.sources, depot, work / manifest.recipe_key).path)
+            if not (folder / FILES / wheel_name(manifest)).is_file():
+                library = LibraryResult("hit", manifest, depot.libraries.materialise(manifest))
+                found.append(wheel_of(library, manifest.sources, depot, place).path)
+            if jax and not (folder / FILES / jax_wheel_name(manifest)).is_file():
+                found.append(build_jax_wheel(manifest, depot.libraries.materialise(manifest), place).path)
         except FlashdepotError as error:
             events.warn(f"The library {manifest.recipe_key[:12]} is left out: {error.message}")
     return found

@@ -12,11 +12,12 @@ from flashdepot import api
 from flashdepot.api import publishing
 from flashdepot.cli.common import View, configured_remotes, depot_option, examples, options, say, warn
 from flashdepot.cli.library_commands import describe_plan, plan_document
-from flashdepot.cli.options import build_options
+from flashdepot.cli.options import build_options, names_option
 from flashdepot.cli.terminal import terminal
 from flashdepot.depot import Depot
 from flashdepot.model.limits import Limits, duration, size
 from flashdepot.publish import FAILED, REPORT_NAME, PartReport, PublishReport, problem_document, read_matrix
+from flashdepot.wheel import parse_names
 
 
 @click.command(
@@ -41,18 +42,30 @@ from flashdepot.publish import FAILED, REPORT_NAME, PartReport, PublishReport, p
         metavar="REMOTE",
         help="Take every library of this remote that a key which you trust has signed.",
     ),
+    names_option,
+    click.option("--jax", is_flag=True, help="Without a WHEEL: also flashdepot-jax of every library, for JAX."),
     depot_option,
 )
-def index(folder: Path, wheels: tuple[Path, ...], url: str, source: str | None, depot: Depot) -> View:
+def index(
+    folder: Path, wheels: tuple[Path, ...], url: str, source: str | None, names: str, depot: Depot, *, jax: bool
+) -> View:
     """Write a package index that pip and uv install from: a folder of static files for any web server.
 
     Without a WHEEL it takes a wheel of every library in the depot, or with --from of every library of a remote. What the
     index held before stays in it. It is signed with your key, if you have one. Prints the folder's path.
     """
     site = api.index(
-        folder, wheels, url=url, source=source, remotes=configured_remotes(), depot=depot, events=terminal()
+        folder,
+        wheels,
+        url=url,
+        source=source,
+        names=parse_names(names),
+        jax=jax,
+        remotes=configured_remotes(),
+        depot=depot,
+        events=terminal(),
     )
-    rows = site.record.wheels
+    rows, small = site.record.wheels, site.record.names
     shelves = {
         shelf.name: {"wheels": len(shelf.offers), "taken": [wheel.filename for wheel in shelf.taken]}
         for shelf in site.shelves
@@ -60,7 +73,8 @@ def index(folder: Path, wheels: tuple[Path, ...], url: str, source: str | None, 
     document = {"path": str(site.path), "url": site.record.url, "added": list(site.added), "shelves": shelves}
     variants = sum(bool(row.label) for row in rows)
     said = (
-        f"{len(rows) - variants} wheels and {variants} variants, {size(sum(row.size for row in rows))}, at "
+        f"{len(rows) + len(small) - variants} wheels and {variants} variants, "
+        f"{size(sum(row.size for row in (*rows, *small)))}, at "
         f"{len(site.shelves)} addresses; {len(site.added)} new"
     )
     return View(document, [str(site.path)], [said])

@@ -29,7 +29,8 @@ from flashdepot.index.shelves import (
 )
 from flashdepot.index.simple import FILES, file_address
 from flashdepot.kernels import oldest_gpu
-from flashdepot.model.index_record import IndexedWheel, IndexRecord
+from flashdepot.model.candidate import FLASH_ATTN
+from flashdepot.model.index_record import IndexedFile, IndexedWheel, IndexRecord
 from flashdepot.model.limits import size
 from flashdepot.model.wheel import OLDEST_PYTHON, OLDEST_TORCH
 from flashdepot.remotes.trust import ENDING
@@ -46,8 +47,9 @@ _SHADES = ((0, "none"), (50, "small"), (200, "middle"), (1 << 40, "large"))
 def page(record: IndexRecord, shown: Sequence[Shelf]) -> str:
     """The page. Every file of the index is on it, for whom it is, and how to have it in one command."""
     base = record.url or _HERE
-    asked, found = questions(record.wheels), answers(record.wheels)
-    plain = [wheel for wheel in record.wheels if not wheel.label]
+    ours = [wheel for wheel in record.wheels if wheel.distribution == FLASH_ATTN]
+    asked, found = questions(ours), answers(ours)
+    plain = [wheel for wheel in ours if not wheel.label]
     return Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(
         style=style(),
         rules="\n".join(_rules(asked, found)),
@@ -57,7 +59,10 @@ def page(record: IndexRecord, shown: Sequence[Shelf]) -> str:
         versions=escape(", ".join(sorted({Version(w.version).public for w in plain}, key=Version, reverse=True))),
         heads="".join(f'<th scope="col">{architecture}</th>' for architecture in _columns()),
         heat="\n".join(_heat(plain)),
-        files="\n".join(_file(number, wheel) for number, wheel in enumerate(_newest_first(record.wheels))),
+        files="\n".join(
+            [_file(number, wheel) for number, wheel in enumerate(_newest_first(record.wheels))]
+            + [_name(number, file) for number, file in enumerate(record.names)]
+        ),
         shelves="\n".join(_shelf(shelf, base) for shelf in shown),
         project=command("project", _project(base), "the lines for pyproject.toml"),
         address=""
@@ -170,11 +175,27 @@ def _file(number: int, wheel: IndexedWheel) -> str:
         ("Since", escape(wheel.uploaded[:10])),
     )
     kind = f" (variant {escape(wheel.label)})" if wheel.label else ""
-    return (
-        f'<tr><th scope="row"><a href="{escape(place)}">{escape(wheel.filename)}</a>{kind}</th>'
-        + "".join(f'<td data-label="{label}">{text}</td>' for label, text in cells)
-        + "</tr>"
+    return f'<tr><th scope="row"><a href="{escape(place)}">{escape(wheel.filename)}</a>{kind}</th>{_cells(cells)}</tr>'
+
+
+def _name(number: int, file: IndexedFile) -> str:
+    """The row of a wheel without a library."""
+    digest = command(f"name-digest-{number}", file.sha256, f"the SHA-256 of {file.filename}")
+    cells = (
+        ("Size", size(file.size)),
+        ("Machine code", "none: it needs flash-attn"),
+        ("SHA-256", digest),
+        ("Signed by", "with the index"),
+        ("Toolchain", "none"),
+        ("Proof", "none"),
+        ("Since", escape(file.uploaded[:10])),
     )
+    place = escape(f"{FILES}/{file_address(file.filename)}")
+    return f'<tr><th scope="row"><a href="{place}">{escape(file.filename)}</a></th>{_cells(cells)}</tr>'
+
+
+def _cells(cells: Sequence[tuple[str, str]]) -> str:
+    return "".join(f'<td data-label="{label}">{text}</td>' for label, text in cells)
 
 
 def _signers(wheel: IndexedWheel, place: str) -> str:

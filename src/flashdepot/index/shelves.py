@@ -56,9 +56,13 @@ def shelf_name(wheel: IndexedWheel) -> str:
     return (Version(wheel.version).local or "").replace(".", "-")
 
 
-def main_wheels(wheels: Iterable[IndexedWheel]) -> dict[tuple[str, str], IndexedWheel]:
-    """The plain wheel for everybody of each upstream version and system: what serves the most GPUs, then does the most."""
-    best: dict[tuple[str, str], IndexedWheel] = {}
+_Place = tuple[str, str, str]
+"""Distribution, upstream version and system."""
+
+
+def main_wheels(wheels: Iterable[IndexedWheel]) -> dict[_Place, IndexedWheel]:
+    """The plain wheel for everybody of each place: what serves the most GPUs, then does the most."""
+    best: dict[_Place, IndexedWheel] = {}
     for wheel in sorted((w for w in wheels if not w.label), key=_reach):
         best[_place(wheel)] = wheel
     return best
@@ -77,7 +81,7 @@ def _offers(wheels: Sequence[IndexedWheel]) -> tuple[Offer, ...]:
     return tuple(Offer(wheel, instead(wheel)) for wheel in wheels)
 
 
-def _mains_in_time(place: tuple[str, str], wheels: Sequence[IndexedWheel]) -> Iterator[IndexedWheel]:
+def _mains_in_time(place: _Place, wheels: Sequence[IndexedWheel]) -> Iterator[IndexedWheel]:
     """The main wheel of a place, and those that were it before: who asks for what there was then is to find them.
 
     One that installers would prefer to its successor is left out, for they take the greatest of all that they see.
@@ -96,8 +100,8 @@ def _preference(wheel: IndexedWheel) -> tuple[Version, str]:
     return Version(wheel.version), wheel.filename.split("-")[2]
 
 
-def _place(wheel: IndexedWheel) -> tuple[str, str]:
-    return Version(wheel.version).public, str(wheel.platform)
+def _place(wheel: IndexedWheel) -> _Place:
+    return wheel.distribution, Version(wheel.version).public, str(wheel.platform)
 
 
 def _reach(wheel: IndexedWheel) -> tuple[object, ...]:

@@ -13,6 +13,7 @@ from packaging.version import Version
 
 from flashdepot.index.shelves import Offer, Shelf
 from flashdepot.model.candidate import FLASH_ATTN
+from flashdepot.model.index_record import IndexedFile
 from flashdepot.model.wheel import OLDEST_PYTHON
 
 API_VERSION = "1.4"
@@ -35,14 +36,30 @@ class PageFile(msgspec.Struct, frozen=True):
     uploaded: str
 
 
-def simple_pages(shelf: Shelf, others: Sequence[PageFile]) -> Mapping[str, bytes]:
-    """The pages of a shelf by their place in it: two for the project, two for the list of projects."""
-    return {
-        f"{FLASH_ATTN}/index.html": _project_html(shelf, others),
-        f"{FLASH_ATTN}/index.json": _json(_project(shelf, others)),
-        "index.html": _html("Projects", [f'<a href="{FLASH_ATTN}/">{FLASH_ATTN}</a>']),
-        "index.json": _json({"meta": {"api-version": API_VERSION}, "projects": [{"name": FLASH_ATTN}]}),
+_Offered = tuple[IndexedFile, str]
+"""A wheel, and why it is yanked, empty where it is not."""
+
+
+def simple_pages(shelf: Shelf, names: Sequence[IndexedFile], others: Sequence[PageFile]) -> Mapping[str, bytes]:
+    """The pages of a shelf by their place in it: two for each project, two for the list of projects.
+
+    :param names: the wheels without a library, which every shelf has.
+    :param others: files of flash-attn that are no wheels.
+    """
+    projects: dict[str, list[_Offered]] = {}
+    for wheel, reason in (*((offer.wheel, _reason(offer)) for offer in shelf.offers), *((file, "") for file in names)):
+        projects.setdefault(wheel.distribution, []).append((wheel, reason))
+    pages = {
+        "index.html": _html("Projects", [f'<a href="{name}/">{name}</a>' for name in sorted(projects)]),
+        "index.json": _json(
+            {"meta": {"api-version": API_VERSION}, "projects": [{"name": name} for name in sorted(projects)]}
+        ),
     }
+    for name, offered in projects.items():
+        beside = others if name == FLASH_ATTN else ()
+        pages[f"{name}/index.html"] = _project_html(name, offered, beside)
+        pages[f"{name}/index.json"] = _json(_project(name, offered, beside))
+    return pages
 
 
 def file_address(filename: str) -> str:
@@ -50,19 +67,18 @@ def file_address(filename: str) -> str:
     return quote(filename)
 
 
-def _project(shelf: Shelf, others: Sequence[PageFile]) -> dict[str, Any]:
-    versions = sorted({offer.wheel.version for offer in shelf.offers}, key=Version)
+def _project(name: str, offered: Sequence[_Offered], others: Sequence[PageFile]) -> dict[str, Any]:
+    versions = sorted({wheel.version for wheel, _ in offered}, key=Version)
     return {
         "meta": {"api-version": API_VERSION},
-        "name": FLASH_ATTN,
+        "name": name,
         "project-status": {"status": "active"},
         "versions": versions,
-        "files": [*map(_wheel, shelf.offers), *map(_other, others)],
+        "files": [*(_wheel(wheel, reason) for wheel, reason in offered), *map(_other, others)],
     }
 
 
-def _wheel(offer: Offer) -> dict[str, Any]:
-    wheel = offer.wheel
+def _wheel(wheel: IndexedFile, reason: str) -> dict[str, Any]:
     sidecar = {"sha256": wheel.metadata_sha256}
     return {
         "filename": wheel.filename,
@@ -73,7 +89,7 @@ def _wheel(offer: Offer) -> dict[str, Any]:
         "requires-python": _REQUIRES_PYTHON,
         "core-metadata": sidecar,
         "dist-info-metadata": sidecar,  # its name before PEP 714
-        "yanked": _reason(offer) or False,
+        "yanked": reason or False,
     }
 
 
@@ -92,15 +108,15 @@ def _reason(offer: Offer) -> str:
     return f"for those who pin it; others get {offer.instead}" if offer.instead else ""
 
 
-def _project_html(shelf: Shelf, others: Sequence[PageFile]) -> bytes:
-    links = [_link(offer) for offer in shelf.offers]
+def _project_html(name: str, offered: Sequence[_Offered], others: Sequence[PageFile]) -> bytes:
+    links = [_link(wheel, reason) for wheel, reason in offered]
     links += [_anchor(file.filename, file.sha256, "") for file in others]
-    return _html(f"Links for {FLASH_ATTN}", links)
+    return _html(f"Links for {name}", links)
 
 
-def _link(offer: Offer) -> str:
-    wheel, sidecar = offer.wheel, f"sha256={offer.wheel.metadata_sha256}"
-    yanked = f' data-yanked="{escape(_reason(offer))}"' if offer.instead else ""
+def _link(wheel: IndexedFile, reason: str) -> str:
+    sidecar = f"sha256={wheel.metadata_sha256}"
+    yanked = f' data-yanked="{escape(reason)}"' if reason else ""
     return _anchor(
         wheel.filename,
         wheel.sha256,

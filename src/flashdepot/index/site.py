@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -17,8 +18,18 @@ from flashdepot.files.user_files import OutputFile
 from flashdepot.index.page import page
 from flashdepot.index.shelves import EVERYBODY, Shelf, shelves
 from flashdepot.index.simple import FILES, PageFile, simple_pages
-from flashdepot.index.wheels import HeldWheel, missing_variants, read_held, variants_files, write_variant
-from flashdepot.model.index_record import RECORD_NAME, IndexRecord
+from flashdepot.index.wheels import (
+    HeldName,
+    HeldWheel,
+    is_name,
+    missing_variants,
+    read_held,
+    read_name,
+    variants_files,
+    write_variant,
+)
+from flashdepot.model.candidate import FLASH_ATTN
+from flashdepot.model.index_record import RECORD_NAME, IndexedWheel, IndexRecord
 from flashdepot.model.remote import PublicKey
 from flashdepot.remotes.keys import SigningKey
 from flashdepot.remotes.statements import Edition, IndexStatement, LibraryStatement, file_statement
@@ -141,30 +152,43 @@ def write_site(
     :raises MissingToolError: when the disk is full or may not be written; the same.
     """
     earlier = _earlier_record(folder)
-    held = {wheel.name: wheel for wheel in _kept(folder, earlier, on_note)}
-    before = set(held)
+    held: dict[str, HeldWheel] = {}
+    names: dict[str, HeldName] = {}
+    for wheel in _kept(folder, earlier, on_note):
+        if isinstance(wheel, HeldWheel):
+            _add(held, wheel)
+        else:
+            _add(names, wheel)
+    before = {*held, *names}
     for path in offered:
-        _add(held, read_held(path, now))
+        if is_name(path):
+            _add(names, read_name(path, now))
+        else:
+            _add(held, read_held(path, now))
     for wheel, name, version in [*missing_variants(held.values())]:
         _add(held, read_held(write_variant(wheel, name, version, work), now, thoroughly=False))
-    if not held:
+    if not any(wheel.row.distribution == FLASH_ATTN for wheel in held.values()):
         raise IncompatibleError(
             f"There is no wheel for the index in {folder}.",
             hint="Make one, and run the same command again: flashdepot get",
         )
     signed = {name: seals.of_wheel(wheel, _earlier_envelopes(folder, name)) for name, wheel in sorted(held.items())}
     wheels = [_told(held[name], seals.signers(envelopes)) for name, envelopes in signed.items()]
-    made = IndexRecord(tuple(wheel.row for wheel in wheels), url or earlier.url)
+    small = [names[name] for name in sorted(names)]
+    made = IndexRecord(tuple(wheel.row for wheel in wheels), url or earlier.url, tuple(name.row for name in small))
     shown = shelves(made.wheels)
-    files = _files(wheels, signed, made, shown)
+    files = _files(wheels, small, signed, made, shown)
     sealed = seals.of_record(RECORD_NAME, _record_text(made), _earlier_envelopes(folder, ""))
     if sealed:
         files.append(OutputFile.of(f"{RECORD_NAME}{ENDING}", write_envelopes(sealed)))
     output = OutputFolder(folder, "index", _LISTING, _ELSEWHERE)
-    return IndexSite(output.write(files), made, shown, tuple(sorted(set(held) - before)))
+    return IndexSite(output.write(files), made, shown, tuple(sorted({*held, *names} - before)))
 
 
-def _add(held: dict[str, HeldWheel], wheel: HeldWheel) -> None:
+_Held = TypeVar("_Held", HeldWheel, HeldName)
+
+
+def _add(held: dict[str, _Held], wheel: _Held) -> None:
     """:raises UsageError: when the index has other bytes under that name: somebody may have pinned them."""
     there = held.setdefault(wheel.name, wheel)
     if there.row.sha256 != wheel.row.sha256:
@@ -206,19 +230,20 @@ def _earlier_record(folder: Path) -> IndexRecord:
         ) from error
 
 
-def _kept(folder: Path, earlier: IndexRecord, on_note: Callable[[str], None]) -> Iterable[HeldWheel]:
+def _kept(folder: Path, earlier: IndexRecord, on_note: Callable[[str], None]) -> Iterable[HeldWheel | HeldName]:
     """The wheels of the index as it is; those whose files somebody has taken away are gone.
 
     :raises IntegrityError: when one has other bytes than were published.
     """
-    for row in earlier.wheels:
+    for row in (*earlier.wheels, *earlier.names):
         path = folder / FILES / row.filename
         if not path.is_file():
             on_note(f"{row.filename} is no longer in {folder / FILES}, and leaves the index.")
             continue
-        found: HeldWheel | None = None
+        found: HeldWheel | HeldName | None = None
         with contextlib.suppress(FlashdepotError, OSError, ValueError):
-            found = read_held(path, row.uploaded, thoroughly=False)
+            known = isinstance(row, IndexedWheel)
+            found = read_held(path, row.uploaded, thoroughly=False) if known else read_name(path, row.uploaded)
         if found is None or found.row.sha256 != row.sha256:
             raise IntegrityError(
                 f"{path} is not the file that was published: its SHA-256 should be {row.sha256}.",
@@ -228,7 +253,11 @@ def _kept(folder: Path, earlier: IndexRecord, on_note: Callable[[str], None]) ->
 
 
 def _files(
-    wheels: Sequence[HeldWheel], signed: Mapping[str, Sequence[Envelope]], made: IndexRecord, shown: Sequence[Shelf]
+    wheels: Sequence[HeldWheel],
+    names: Sequence[HeldName],
+    signed: Mapping[str, Sequence[Envelope]],
+    made: IndexRecord,
+    shown: Sequence[Shelf],
 ) -> list[OutputFile]:
     """All files: first what pages lead to, then the pages."""
     files: list[OutputFile] = []
@@ -241,11 +270,17 @@ def _files(
         ]
         if envelopes := signed[wheel.name]:
             files.append(OutputFile.of(f"{place}{ENDING}", write_envelopes(envelopes)))
+    for name in names:
+        place = f"{FILES}/{name.name}"
+        files += [
+            OutputFile(place, name.row.sha256, lambda path=name.path: path),  # type: ignore[misc]
+            OutputFile.of(f"{place}.metadata", name.metadata),
+        ]
     variants = variants_files(made.wheels)
     files += [OutputFile.of(f"{FILES}/{name}", data) for name, data in variants.items()]
     others = [_page_file(name, data, made) for name, data in variants.items()]
     for shelf in shown:
-        pages = simple_pages(shelf, others if shelf.name == EVERYBODY else ())
+        pages = simple_pages(shelf, made.names, others if shelf.name == EVERYBODY else ())
         files += [OutputFile.of(f"{shelf.name}/{place}", data) for place, data in pages.items()]
     files.append(OutputFile.of(RECORD_NAME, _record_text(made)))
     files.append(OutputFile.of("index.html", page(made, shown).encode()))

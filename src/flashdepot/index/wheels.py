@@ -17,12 +17,15 @@ from flashdepot.binary.wheel import read_wheel
 from flashdepot.errors import FlashdepotError, UsageError
 from flashdepot.files.atomic import sha256_file
 from flashdepot.index.shelves import main_wheels
-from flashdepot.model.index_record import IndexedWheel
+from flashdepot.model.candidate import FLASH_ATTN
+from flashdepot.model.index_record import IndexedFile, IndexedWheel
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.target import Architecture
 from flashdepot.model.wheel import WheelName
 from flashdepot.resolve.own_wheel_name import DISTRIBUTION, wheel_name
+from flashdepot.wheel import NAMES, jax_wheel_name
 from flashdepot.wheel.archive import Entry, write_archive
+from flashdepot.wheel.builder import JAX_PACKAGE
 
 _VARIANT = re.compile(r"(?P<plain>.+?-\d[^-]*(?:-[^-]+){4})-(?P<label>[a-z0-9_.]{1,16})\.whl")
 """A wheel with a build tag, as all ours have, and a variant label (PEP 825, "Wheel filename")."""
@@ -43,6 +46,48 @@ class HeldWheel(msgspec.Struct, frozen=True):
         return self.row.filename
 
 
+class HeldName(msgspec.Struct, frozen=True):
+    """The file of a wheel without a library, with its row in the record and its METADATA."""
+
+    path: Path
+    row: IndexedFile
+    metadata: bytes
+
+    @property
+    def name(self) -> str:
+        """Its file name."""
+        return self.row.filename
+
+
+def is_name(path: Path) -> bool:
+    """Whether a file is called as a small wheel is, flash-attn-3's or flash-attn-4's."""
+    return WheelName.parse(plain_name(path.name)[0]).canonical in NAMES
+
+
+def read_name(path: Path, uploaded: str) -> HeldName:
+    """Read a small wheel that flashdepot made; verifies every byte of it by its RECORD. Raises as :func:`read_held`."""
+    name = WheelName.parse(path.name)
+    if not name.local.startswith("flashdepot."):
+        raise _not_ours(path, "its version does not end in +flashdepot")
+    if problems := read_wheel(path, lambda *_: None).problems:
+        raise _damaged(path, problems[0])
+    version = f"{name.version}+{name.local}"
+    with zipfile.ZipFile(path) as archive:
+        try:
+            metadata = archive.read(f"{name.distribution}-{version}.dist-info/METADATA")
+        except KeyError as error:
+            raise _not_ours(path, str(error)) from error
+    row = IndexedFile(
+        filename=path.name,
+        sha256=sha256_file(path),
+        size=path.stat().st_size,
+        uploaded=uploaded,
+        metadata_sha256=hashlib.sha256(metadata).hexdigest(),
+        version=version,
+    )
+    return HeldName(path, row, metadata)
+
+
 def plain_name(filename: str) -> tuple[str, str]:
     """A wheel's name without its variant label, and the label, empty for a plain wheel."""
     match = _VARIANT.fullmatch(filename)
@@ -60,7 +105,7 @@ def read_held(path: Path, uploaded: str, *, thoroughly: bool = True) -> HeldWhee
     plain, label = plain_name(path.name)
     name = WheelName.parse(plain)
     if thoroughly and (problems := read_wheel(path, lambda *_: None).problems):
-        raise UsageError(f"{path} is not as it was made: {problems[0]}.", hint="Make it again: flashdepot wheel")
+        raise _damaged(path, problems[0])
     with zipfile.ZipFile(path) as archive:
         folder = f"{name.distribution}-{name.version}{f'+{name.local}' if name.local else ''}.dist-info"
         try:
@@ -68,8 +113,9 @@ def read_held(path: Path, uploaded: str, *, thoroughly: bool = True) -> HeldWhee
             manifest = Manifest.from_json(json.loads(origin))
         except (KeyError, ValueError) as error:
             raise _not_ours(path, str(error)) from error
-    if not label and path.name != wheel_name(manifest):
-        raise _not_ours(path, f"its manifest makes {wheel_name(manifest)}")
+    made = jax_wheel_name(manifest) if name.distribution == JAX_PACKAGE else wheel_name(manifest)
+    if not label and path.name != made:
+        raise _not_ours(path, f"its manifest makes {made}")
     row = IndexedWheel.of(
         manifest,
         filename=path.name,
@@ -82,6 +128,10 @@ def read_held(path: Path, uploaded: str, *, thoroughly: bool = True) -> HeldWhee
         manifest_sha256=hashlib.sha256(origin).hexdigest(),
     )
     return HeldWheel(path, row, metadata, origin, manifest)
+
+
+def _damaged(path: Path, problem: str) -> FlashdepotError:
+    return UsageError(f"{path} is not as it was made: {problem}.", hint="Make it again: flashdepot wheel")
 
 
 def _not_ours(path: Path, why: str) -> FlashdepotError:
@@ -114,7 +164,7 @@ def missing_variants(held: Iterable[HeldWheel]) -> Iterator[tuple[HeldWheel, str
 
     That is a plain wheel of the same source, system, CUDA and contents for some of the main wheel's architectures.
     """
-    every = list(held)
+    every = [wheel for wheel in held if wheel.row.distribution == FLASH_ATTN]
     there = {wheel.name for wheel in every}
     by_name = {wheel.name: wheel for wheel in every}
     for main in main_wheels(wheel.row for wheel in every).values():

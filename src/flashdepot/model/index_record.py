@@ -12,6 +12,7 @@ from flashdepot.model.codec import Digest, Natural, plain, read
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.selection import Feature, Selection
 from flashdepot.model.target import Architecture, Platform, Version
+from flashdepot.model.wheel import canonical_name
 
 RECORD_NAME = "flashdepot-index.json"
 RECORD_SCHEMA = 1
@@ -23,13 +24,11 @@ _Time = Annotated[str, msgspec.Meta(pattern=r"\A\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.
 _Label = Annotated[str, msgspec.Meta(pattern=r"\A[a-z0-9_.]{0,16}\Z")]
 
 
-class IndexedWheel(msgspec.Struct, frozen=True, kw_only=True):
-    """One wheel of an index: its file, and what its manifest says of the library in it.
+class IndexedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """The file of a wheel of an index: one without a library, such as flash-attn-3's, or the begin of one that has it.
 
-    ``size`` is in bytes, ``uploaded`` the time in UTC at which the index had it first (PEP 700). ``version`` is that of
-    the package, ``upstream`` that of its source. ``label`` is that of a variant (PEP 825), empty for a plain wheel.
-    ``units`` and ``features`` are what the library can do, ``tools`` what compiled it, ``signers`` the names of the
-    keys that have signed its manifest.
+    ``size`` is in bytes, ``uploaded`` the time in UTC at which the index had it first (PEP 700), ``version`` that of the
+    package.
     """
 
     filename: _Filename
@@ -38,6 +37,25 @@ class IndexedWheel(msgspec.Struct, frozen=True, kw_only=True):
     uploaded: _Time
     metadata_sha256: Digest
     version: str
+
+    @property
+    def distribution(self) -> str:
+        """``flash-attn`` or another name, as an index spells it (PEP 503)."""
+        return canonical_name(self.filename.partition("-")[0])
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields; what is empty is left out."""
+        return {name: value for name, value in plain(self).items() if value not in (None, "", [])}
+
+
+class IndexedWheel(IndexedFile, frozen=True, kw_only=True):
+    """One wheel of an index: its file, and what its manifest says of the library in it.
+
+    ``upstream`` is the version of its source. ``label`` is that of a variant (PEP 825), empty for a plain wheel.
+    ``units`` and ``features`` are what the library can do, ``tools`` what compiled it, ``signers`` the names of the
+    keys that have signed its manifest.
+    """
+
     upstream: str
     label: _Label = ""
     platform: Platform
@@ -96,19 +114,18 @@ class IndexedWheel(msgspec.Struct, frozen=True, kw_only=True):
         """Whether its library can do everything that one of ``wanted`` can."""
         return self.units >= {*map(str, wanted.units)} and self.features >= wanted.features
 
-    def to_json(self) -> dict[str, Any]:
-        """All fields; what is empty is left out."""
-        return {name: value for name, value in plain(self).items() if value not in (None, "", [])}
-
 
 class IndexRecord(msgspec.Struct, frozen=True):
     """All wheels of an index, and the address that it is served under, empty where nobody has said it.
+
+    ``names`` are the wheels that hold no library, and need one of flash-attn's.
 
     The address is copied into commands and shells, so it is one that stands for itself there.
     """
 
     wheels: tuple[IndexedWheel, ...]
     url: str = ""
+    names: tuple[IndexedFile, ...] = ()
 
     def __post_init__(self) -> None:
         """:raises ValueError: for an address that is none of a folder on the web, or that a shell reads as more."""
@@ -122,6 +139,7 @@ class IndexRecord(msgspec.Struct, frozen=True):
             "kind": RECORD_KIND,
             "url": self.url,
             "wheels": [wheel.to_json() for wheel in self.wheels],
+            **({"names": [file.to_json() for file in self.names]} if self.names else {}),
         }
 
     @classmethod

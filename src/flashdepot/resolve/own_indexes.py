@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote, urlsplit
 from flashdepot.errors import IntegrityError, NetworkError, UsageError
 from flashdepot.fit.needs import DriverNeed
 from flashdepot.fit.rules import ask
-from flashdepot.model.candidate import INDEX, Candidate, Judged, Origin, PublishedWheel, WheelRequest
+from flashdepot.model.candidate import FLASH_ATTN, INDEX, Candidate, Judged, Origin, PublishedWheel, WheelRequest
 from flashdepot.model.diagnosis import Diagnosis, Reasons, Verdict, verdict_of
 from flashdepot.model.index_record import RECORD_NAME, IndexedWheel, IndexRecord
 from flashdepot.model.selection import Selection
@@ -58,7 +58,7 @@ def index_candidates(request: WheelRequest, wanted: Sequence[Selection]) -> Iter
     """
     for source in sorted(source for source in request.sources if source.startswith(INDEX)):
         address = source.removeprefix(INDEX)
-        rows = [row for row in read_index_record(address).wheels if not row.label]
+        rows = [row for row in read_index_record(address).wheels if not row.label and row.distribution == FLASH_ATTN]
         judged = [[_judged(request, row, source, selection) for row in rows] for selection in wanted]
         fitting = ([found for found in some if found.verdict is not Verdict.MISFIT] for some in judged)
         if best := next(filter(None, fitting), []):

@@ -91,10 +91,13 @@ def build_jax_wheel(manifest: Manifest, library: Path, folder: Path) -> Wheel:
     :raises UsageError: when something else has the wheel's name.
     :raises MissingToolError: when the disk is full or may not be written.
     """
-    version, tag = wheel_version(manifest), wheel_tag(manifest)
-    path = folder.absolute() / f"{JAX_PACKAGE}-{version}-{wheel_build(manifest)}-{tag}.whl"
-    info = f"{JAX_PACKAGE}-{version}.dist-info"
-    return write_wheel(path, _jax_entries(manifest, library, info), info, tag)
+    path, info = folder.absolute() / jax_wheel_name(manifest), f"{JAX_PACKAGE}-{wheel_version(manifest)}.dist-info"
+    return write_wheel(path, _jax_entries(manifest, library, info), info, wheel_tag(manifest))
+
+
+def jax_wheel_name(manifest: Manifest) -> str:
+    """The file name of the wheel flashdepot-jax."""
+    return f"{JAX_PACKAGE}{wheel_name(manifest).removeprefix(DISTRIBUTION)}"
 
 
 def jax_modules() -> list[Path]:

@@ -1,0 +1,116 @@
+"""Wheels of an index that are not flash-attn's: the small ones of FlashAttention-3 and -4, and flashdepot-jax."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flashdepot.errors import IncompatibleError, IntegrityError, UsageError
+from flashdepot.model.index_record import RECORD_NAME, IndexRecord
+from flashdepot.model.manifest import Manifest
+from flashdepot.wheel import NAMES, Wheel, build_jax_wheel, build_names
+from index.conftest import Publish
+from index.test_installers import INSTALLERS
+from support.servers import serve_site
+from support.wheels import WheelMaker
+
+LATER = 1_790_100_000
+
+
+@pytest.fixture
+def address(public: Path) -> Iterator[str]:
+    public.parent.mkdir(exist_ok=True)
+    with serve_site(public.parent) as url:
+        yield f"{url}{public.name}/"
+
+
+def for_jax(maker: WheelMaker, wheel: Wheel) -> Path:
+    """The wheel for JAX over the library that is in a wheel."""
+    with zipfile.ZipFile(wheel.path) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/flashdepot.json"))
+        manifest = Manifest.from_json(json.loads(archive.read(name)))
+    return build_jax_wheel(manifest, maker.depot.libraries.materialise(manifest), maker.folder / "dist").path
+
+
+def files(public: Path, project: str, shelf: str = "simple") -> dict[str, dict[str, object]]:
+    document = json.loads((public / shelf / project / "index.json").read_bytes())
+    assert document["name"] == project
+    return {file["filename"]: file for file in document["files"]}
+
+
+@pytest.mark.parametrize("command", INSTALLERS)
+def test_pip_and_uv_install_every_distribution_from_one_address(
+    command: tuple[str, ...], maker: WheelMaker, publish: Publish, address: str, tmp_path: Path
+) -> None:
+    wheel = maker.make()
+    publish(wheel.path, for_jax(maker, wheel), names=[*NAMES.values()])
+    wanted = ["flash-attn", "flash-attn-3", "flash-attn-4", "flashdepot-jax"]
+    words = [*command, "--no-deps", "--target", "to", "--index-url", f"{address}simple/", *wanted]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    to = tmp_path / "to"
+    for file in ("flash_attn/__init__.py", "flash_attn_interface.py", "flash_attn/cute/interface.py"):
+        assert (to / file).is_file()
+    assert (to / "flashdepot_jax/lib/libflashattention.so.1").is_file()
+
+
+def test_every_shelf_has_the_names_and_the_record_reads_back(maker: WheelMaker, publish: Publish, public: Path) -> None:
+    site = publish(maker.make().path, maker.make("90").path, names=[*NAMES.values()])
+    assert len(site.shelves) == 3
+    for shelf in site.shelves:
+        projects = json.loads((public / shelf.name / "index.json").read_bytes())["projects"]
+        assert [project["name"] for project in projects] == ["flash-attn", "flash-attn-3", "flash-attn-4"]
+        (file,) = files(public, "flash-attn-3", shelf.name).values()
+        assert file["yanked"] is False
+    assert IndexRecord.from_json(json.loads((public / RECORD_NAME).read_bytes())) == site.record
+    assert {file.distribution for file in site.record.names} == {*NAMES}
+
+
+def test_what_was_there_stays_and_what_somebody_removed_goes(maker: WheelMaker, publish: Publish, public: Path) -> None:
+    publish(maker.make().path, names=[*NAMES.values()])
+    site = publish(maker.make("90").path, when=LATER)
+    assert [file.uploaded[:10] for file in site.record.names] == ["2026-09-21"] * 2
+    (public / "files" / site.record.names[0].filename).unlink()
+    site = publish(maker.make("80").path, when=LATER)
+    assert [file.distribution for file in site.record.names] == ["flash-attn-4"]
+    assert not (public / "simple" / "flash-attn-3").exists()
+
+
+def test_of_wheels_for_jax_the_one_that_serves_most_is_taken_and_none_is_a_variant(
+    maker: WheelMaker, publish: Publish, public: Path
+) -> None:
+    every = [maker.make("80,90,120"), maker.make("90")]
+    whole, part = (for_jax(maker, wheel) for wheel in every)
+    publish(*(wheel.path for wheel in every), whole, part)
+    found = files(public, "flashdepot-jax")
+    assert {name: bool(file["yanked"]) for name, file in found.items()} == {whole.name: False, part.name: True}
+    variants = [name for name in files(public, "flash-attn") if name.endswith("-sm90.whl")]
+    assert variants
+    assert not [name for name in found if name.endswith("-sm90.whl")]
+    taken = files(public, "flashdepot-jax", "cu130-full-hd64-sm90")
+    assert [*taken] == [part.name]
+
+
+def test_a_wheel_of_such_a_name_that_is_not_ours_or_is_damaged_is_refused(
+    maker: WheelMaker, publish: Publish, tmp_path: Path
+) -> None:
+    ours = build_names([NAMES["flash-attn-3"]], tmp_path)[0].path
+    other = tmp_path / "flash_attn_3-3.0.0-py3-none-any.whl"
+    shutil.copy(ours, other)
+    with pytest.raises(UsageError, match="is not a wheel that this flashdepot makes"):
+        publish(maker.make().path, other)
+    data = ours.read_bytes()
+    ours.write_bytes(data.replace(b"noqa: F401", b"noqa: F402", 1))
+    with pytest.raises(IntegrityError, match="is cut off or damaged"):
+        publish(maker.make().path, ours)
+
+
+def test_names_without_a_flash_attn_are_no_index(publish: Publish) -> None:
+    with pytest.raises(IncompatibleError, match="no wheel for the index"):
+        publish(*[], names=[*NAMES.values()])
