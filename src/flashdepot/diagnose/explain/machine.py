@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from flashdepot.diagnose.explain.pattern import Pattern
+from flashdepot.diagnose.explain.rules import SENTENCES
 from flashdepot.diagnose.explain.steps import Step
 from flashdepot.errors import UsageError
 from flashdepot.facts.builds import torch_symbol_patterns
@@ -19,28 +20,9 @@ from flashdepot.facts.gpus import parse_architecture
 from flashdepot.files.documents import read_toml
 from flashdepot.model.target import Architecture, Version
 
-_GPU = Pattern.parse(
-    r"(?P<gpu>(?i:(?:nvidia |geforce |tesla |quadro )*(?:rtx|gtx)(?: pro| titan)? ?a?\d{3,4}(?: ?ti| super)?\b)"
-    r"|(?:NVIDIA |Tesla |GPUs?:? |\d ?[x\x{d7}] ?|on (?:an? )?)(?:[ABHKLMTVP]\d{1,3}[GS]?|GB\d{3}|GH200)\b|Jetson \w+|Tesla [A-Z]\d+)"
-)
-_NOT_HERE = Pattern.parse(
-    r"(?i)support|requir|\bneed|\bonly\b|such as|e\.g\.|or (?:newer|later|above)|\blike\b|\bfor example\b"
-)
-_FACTS = {
-    "driver": Pattern.parse(r"(?i)driver(?: version)?\W{0,3} ?v?(?P<value>[3-9]\d\d\.\d+(?:\.\d+)?)"),
-    "torch": Pattern.parse(
-        r"(?i)(?:^|[^\w.-])(?:py)?torch(?:\.__version__)?(?: version)?\s?(?:==|=|:|-)?\s*'?v?(?P<value>\d+\.\d+(?:\.\d+)?(?:\+\w+)?)"
-    ),
-    "cuda": Pattern.parse(
-        r"(?i)cuda(?: toolkit| runtime)?(?: version)?(?: used to build pytorch)?\W{0,3} ?(?P<value>1[0-4]\.\d)\b|release (?P<nvcc>1[0-4]\.\d), V1"
-    ),
-    "python": Pattern.parse(
-        r"(?i)python(?: version)?\W{0,2} ?(?P<value>3\.\d{1,2})\b|\bcp(?P<tag>3\d{1,2})-cp3|lib[/\\]python(?P<path>3\.\d{1,2})"
-    ),
-    "os": Pattern.parse(
-        r"(?P<value>Ubuntu(?: \d\d\.\d\d)?|WSL2?|Debian|CentOS|Fedora|Arch Linux|macOS|Windows(?: 1[01]| Server)?|win_amd64|Colab|Jetson|linux_aarch64|manylinux)\b"
-    ),
-}
+_SIGNS = {name: Pattern.parse(text) for name, text in SENTENCES.machine_signs.items()}
+_GPU, _NOT_HERE = _SIGNS["gpu"], _SIGNS["not_here"]
+_FACTS = {name: Pattern.parse(text) for name, text in SENTENCES.machine.items()}
 PATTERNS = (_GPU, *_FACTS.values())
 """All that is looked for in a log."""
 
@@ -100,19 +82,13 @@ def _architecture(name: str) -> Architecture | None:
         return None
 
 
-_NEEDED = Pattern.parse(
-    r"(?i)(?:capability|capabilities|\bsm) ?(?:of |version )?(?:at least |>=? ?|≥ ?)?[('_ ]{0,3}(?P<major>1?\d)[., ]{0,2}(?P<minor>\d)\b"
-)
 _GENERATIONS = {b"turing": Architecture(7, 5), b"ampere": Architecture(8, 0), b"ada": Architecture(8, 9)}
-_TOO_NEW = Pattern.parse(
-    r"(?i)(?:built|compiled|kernels?) (?:only )?for .{0,60}(?:but|running on|device is|found|your)|\(too new\)|is for sm_?\d+-sm_?\d+"
-)
 
 
 def vetoes(veto: str, line: str, facts: MachineFacts) -> bool:
     """Whether what the log says of its machine contradicts what a rule concludes from a line."""
     if veto == "newer-gpu":
-        return _TOO_NEW.search(line.encode()) is not None or _serves(line, facts)
+        return _SIGNS["too_new"].search(line.encode()) is not None or _serves(line, facts)
     if veto == "newer-driver":
         return facts.driver.split(".")[0].isdigit() and int(facts.driver.split(".")[0]) >= _NEWEST_BRANCH
     return False
@@ -128,7 +104,7 @@ def _serves(line: str, facts: MachineFacts) -> bool:
         return False
     text = line.lower().encode()
     needed = [gpu for name, gpu in _GENERATIONS.items() if re.search(rb"\b" + name + rb"\b", text)]
-    if found := _NEEDED.search(text):
+    if found := _SIGNS["needed"].search(text):
         groups = found.groupdict()
         needed.append(Architecture(int(groups["major"] or 0), int(groups["minor"] or 0)))
     return (
@@ -136,16 +112,6 @@ def _serves(line: str, facts: MachineFacts) -> bool:
         and min(needed) < Architecture(9, 0)
         and all(gpu is not None and gpu >= min(needed) for gpu in facts.gpus.values())
     )
-
-
-_MODULE_FILE = Pattern.parse(
-    r"(?:(?:site|dist)-packages[\\/](?P<folder>\w+?)(?:-[\d.]\S*?\.egg)?[\\/][^\s'\"]*?)?"
-    r"(?P<module>\w+?)(?:\.cpython-\w+[\w-]*|\.abi3|\.cp\d+-win\w+)?\.(?:so|pyd|dll)\b"
-)
-_LOADED = Pattern.parse(
-    r"(?:while importing |No module named ['\"]|from ['\"]|module ['\"]|NameError: name ['\"]|has no attribute ['\"])"
-    r"(?P<module>\w+)"
-)
 
 
 class Package(msgspec.Struct, frozen=True):
@@ -164,11 +130,11 @@ class Package(msgspec.Struct, frozen=True):
 def package_of(line: str, step: Step | None) -> Package | None:
     """The package whose file or module a line names, else the one that its step is about."""
     text = line.encode()
-    if (found := _LOADED.search(text)) and (package := _table().get(_name(found, "module"))):
+    if (found := _SIGNS["loaded"].search(text)) and (package := _table().get(_name(found, "module"))):
         if package.name != "torch" or step is None or step.phase != "build":
             return package
         return named(step.package) if step.package else None  # a build that lacks torch is another package's
-    if found := _MODULE_FILE.search(text):
+    if found := _SIGNS["module_file"].search(text):
         folder = _name(found, "folder")
         for name in (_name(found, "module"), folder):
             if package := _table().get(name):
