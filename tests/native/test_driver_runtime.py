@@ -290,11 +290,6 @@ def test_without_a_driver_the_answer_is_an_error_and_the_next_call_tries_again(l
     assert program.launch() == SUCCESS
 
 
-@pytest.mark.parametrize("reason", ["version", "function"])
-def test_an_old_driver_is_an_error(libraries: Libraries, reason: str) -> None:
-    {"version": test_a_driver_of_an_older_cuda, "function": test_a_driver_without_a_function}[reason](libraries)
-
-
 @apart
 def test_a_driver_of_an_older_cuda(libraries: Libraries) -> None:
     driver, program = loaded(libraries)

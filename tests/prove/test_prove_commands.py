@@ -118,12 +118,11 @@ def test_a_batch_of_one_that_does_not_fit_is_said(tmp_path: Path) -> None:
     assert "Not even one sequence fits" in done.stdout
 
 
-@pytest.mark.parametrize(("name", "start"), [("speed.png", b"\x89PNG"), ("speed.svg", b"<?xml")])
-def test_a_plot_is_written(tmp_path: Path, name: str, start: bytes) -> None:
+def test_a_plot_is_written(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    done = flashdepot("bench", "--python", answering(tmp_path, MEASURED), "--plot", str(tmp_path / name))
+    done = flashdepot("bench", "--python", answering(tmp_path, MEASURED), "--plot", str(tmp_path / "speed.svg"))
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / name).read_bytes().startswith(start)
+    assert (tmp_path / "speed.svg").read_bytes().startswith(b"<?xml")
 
 
 def test_a_plot_of_another_kind_is_wrong_usage(tmp_path: Path) -> None:

@@ -150,11 +150,3 @@ def lay_out(site: Path) -> Path:
     for module in jax_modules():
         shutil.copy(module, folder)
     return folder / "lib" / "libflashattention.so.1"
-
-
-def schema_errors(text: str) -> object:
-    """What the schema of CycloneDX 1.6 has against a document; ``None`` when nothing."""
-    from cyclonedx.schema import SchemaVersion  # noqa: PLC0415  (two seconds, which only these tests should wait)
-    from cyclonedx.validation.json import JsonStrictValidator  # noqa: PLC0415
-
-    return JsonStrictValidator(SchemaVersion.V1_6).validate_str(text)

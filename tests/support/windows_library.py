@@ -34,14 +34,6 @@ _PLACES = (
 )
 
 
-@dataclass(frozen=True)
-class VisualStudio:
-    """The folder of its programs, and the folder of the libraries of Windows."""
-
-    programs: Path
-    system: Path
-
-
 def compile_coff(source: str, output: Path) -> Path:
     """A C source, which may include nothing, as an x64 object."""
     file = output.with_suffix(".c")
@@ -51,24 +43,16 @@ def compile_coff(source: str, output: Path) -> Path:
     return output
 
 
-def make_visual_studio(folder: Path) -> VisualStudio:
-    """Folders with ``lib.exe`` and ``link.exe``, the libraries of Windows that a link asks for.
-
-    The names of the libraries are found by the variable LIB alone, as with the real ones.
-    """
-    programs = folder / "VC/Tools/MSVC/14.44.35207/bin/Hostx64/x64"
-    programs.mkdir(parents=True)
-    (programs / "lib.exe").symlink_to(str(shutil.which("llvm-lib")))
-    (programs / "link.exe").symlink_to(str(shutil.which("lld-link")))
-    system = folder / "sdk lib"
-    system.mkdir()
+def make_system(folder: Path) -> Path:
+    """A folder with the libraries of Windows that a link asks for; the variable LIB names it to a linker."""
+    folder.mkdir(parents=True)
     for name, functions in {"kernel32": "GetLastError", "advapi32": "a", "shell32": "s", "user32": "u"}.items():
-        _import_library(system, name, functions)
-    _archive(system / "msvcrt.lib", _RUNTIME)
-    return VisualStudio(programs, system)
+        _import_library(folder, name, functions)
+    _archive(folder / "msvcrt.lib", _RUNTIME)
+    return folder
 
 
-def link_dll(studio: VisualStudio, objects: Sequence[Path], folder: Path, names: Sequence[str]) -> dict[str, Path]:
+def link_dll(system: Path, objects: Sequence[Path], folder: Path, names: Sequence[str]) -> dict[str, Path]:
     """A static library, a DLL that exports these names and its import library, by their place in a library's folder."""
     made = {f"lib/{place}": folder / place for place in _PLACES}
     for path in made.values():
@@ -76,16 +60,16 @@ def link_dll(studio: VisualStudio, objects: Sequence[Path], folder: Path, names:
     (folder / "names.def").write_text(definition_text(names))
     static, again, dll, imports = made.values()
     paths = [str(path) for path in objects]
-    _run(studio.programs / "lib.exe", "/NOLOGO", "/MACHINE:X64", f"/OUT:{static}", *paths)
+    _run("llvm-lib", "/NOLOGO", "/MACHINE:X64", f"/OUT:{static}", *paths)
     shutil.copyfile(static, again)
-    words = ("/NOLOGO", "/DLL", "/MACHINE:X64", "/Brepro", f"/LIBPATH:{studio.system}")
+    words = ("/NOLOGO", "/DLL", "/MACHINE:X64", "/Brepro", f"/LIBPATH:{system}")
     outputs = (f"/DEF:{folder / 'names.def'}", f"/OUT:{dll}", f"/IMPLIB:{imports}")
-    _run(studio.programs / "link.exe", *words, *outputs, *paths, *SYSTEM_LIBRARIES)
+    _run("lld-link", *words, *outputs, *paths, *SYSTEM_LIBRARIES)
     return made
 
 
-def _run(program: Path, *words: str) -> None:
-    subprocess.run([program, *words], check=True)
+def _run(*words: str) -> None:
+    subprocess.run(words, check=True)
 
 
 def _import_library(folder: Path, name: str, function: str) -> None:
@@ -118,10 +102,10 @@ class ForgedLibrary:
 
 def forge_library(root: Path, work: Path) -> ForgedLibrary:
     """Link stand-ins for the entry points, which call Windows, and add all that travels with a library."""
-    studio = make_visual_studio(work / "Visual Studio")
+    system = make_system(work / "sdk lib")
     names = exported_names((NATIVE / "templates" / "libflashattention.map").read_text())
     bodies = [f"int {name}(void) {{ GetLastError(); return {ANSWER}; }}\n" for name in names]
-    linked = link_dll(studio, [compile_coff(_LAYER + "".join(bodies), work / "abi.obj")], work, names)
+    linked = link_dll(system, [compile_coff(_LAYER + "".join(bodies), work / "abi.obj")], work, names)
     files = {
         **linked,
         "include/flash_attention.h": NATIVE / "include" / "flash_attention.h",
@@ -140,4 +124,4 @@ def forge_library(root: Path, work: Path) -> ForgedLibrary:
     listed = (ManifestFile(place, sha256_file(root / place), (root / place).stat().st_size) for place in sorted(files))
     manifest = make_manifest(platform=Platform("windows", "x86_64"), libc_floor=None, files=tuple(listed))
     (root / "manifest.json").write_bytes(manifest_text(manifest))
-    return ForgedLibrary(root, str(studio.system))
+    return ForgedLibrary(root, str(system))

@@ -25,14 +25,21 @@ from support.upstreams import (
 HEADER = "csrc/flash_attn/src/flash.h"
 
 
-@pytest.fixture
-def repository(tmp_path):
-    """Make a repository of flash-attention with CUTLASS as a submodule under a relative URL, as on a forge."""
-    make_repository(tmp_path / "forge" / "cutlass", cutlass_files())
-    folder = make_repository(tmp_path / "forge" / "flash-attention", tree_files())
+@pytest.fixture(scope="module")
+def forge(tmp_path_factory):
+    """Repositories of flash-attention and of CUTLASS, its submodule under a relative URL, as on a forge."""
+    root = tmp_path_factory.mktemp("git") / "forge"
+    make_repository(root / "cutlass", cutlass_files())
+    folder = make_repository(root / "flash-attention", tree_files())
     run_git(folder, "submodule", "--quiet", "add", "../cutlass", "csrc/cutlass")
     commit_all(folder, "add cutlass")
-    return folder
+    return root
+
+
+@pytest.fixture
+def repository(forge, tmp_path):
+    """A copy of these repositories that may be changed; gives that of flash-attention."""
+    return shutil.copytree(forge, tmp_path / "forge", symlinks=True) / "flash-attention"
 
 
 def spec(repository, ref="main"):

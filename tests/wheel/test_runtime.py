@@ -451,22 +451,6 @@ def test_a_wrong_call_says_what_is_wrong_and_launches_nothing(runtime, function,
     assert runtime.calls == 0
 
 
-def test_a_damaged_library_is_an_import_error_that_names_it(
-    installed_runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shutil.copytree(installed_runtime, tmp_path / "site")
-    (tmp_path / "site/flash_attn_2_cuda/lib/libflashattention.so.1").write_bytes(b"version https://git-lfs")
-    for name, module in fake_torch.modules().items():
-        monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    with pytest.raises(ImportError, match=r"libflashattention.so.1 cannot be loaded: .*install it again"):
-        importlib.import_module("flash_attn_2_cuda")
-    for name in [name for name in sys.modules if name.partition(".")[0] == "flash_attn_2_cuda"]:
-        del sys.modules[name]
-    for name in [name for name in sys.modules if name.startswith("flash_attn_2_cuda")]:
-        del sys.modules[name]
-
-
 @pytest.mark.parametrize(("family", "number"), [("", 0), ("fa2", 2), ("FA4 ", 4)])
 @pytest.mark.parametrize("function", CALLS)
 def test_every_call_asks_for_the_family_that_the_environment_names(runtime, number: int, function: str) -> None:
@@ -476,14 +460,24 @@ def test_every_call_asks_for_the_family_that_the_environment_names(runtime, numb
     assert (args.family if args.size > type(args).family.offset else 0) == number
 
 
-def test_a_family_that_is_none_is_refused_when_the_module_is_imported(
-    installed_runtime: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("family", "library", "said"),
+    [
+        ("", b"version https://git-lfs", r"libflashattention.so.1 cannot be loaded: .*install it again"),
+        ("fa5", b"", "FLASH_ATTENTION_FAMILY is 'fa5': expected fa2, fa3 or fa4"),
+    ],
+)
+def test_a_damaged_library_and_a_family_that_is_none_are_import_errors(
+    installed_runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str, library: bytes, said: str
 ) -> None:
-    monkeypatch.setenv("FLASH_ATTENTION_FAMILY", "fa5")
+    shutil.copytree(installed_runtime, tmp_path / "site")
+    if library:
+        (tmp_path / "site/flash_attn_2_cuda/lib/libflashattention.so.1").write_bytes(library)
+    monkeypatch.setenv("FLASH_ATTENTION_FAMILY", family)
     for name, module in fake_torch.modules().items():
         monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.syspath_prepend(str(installed_runtime))
-    with pytest.raises(ImportError, match="FLASH_ATTENTION_FAMILY is 'fa5': expected fa2, fa3 or fa4"):
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    with pytest.raises(ImportError, match=said):
         importlib.import_module("flash_attn_2_cuda")
     for name in [name for name in sys.modules if name.partition(".")[0] == "flash_attn_2_cuda"]:
         del sys.modules[name]

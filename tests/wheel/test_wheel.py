@@ -48,7 +48,7 @@ from flashdepot.wheel import Wheel, build_jax_wheel, build_wheel
 from flashdepot.wheel.builder import RUNTIME, wheel_text
 from support.tools import flashdepot_here
 from support.upstreams import LAYOUT
-from support.wheels import PACKAGE, make_source, schema_errors, store_wheel_library
+from support.wheels import PACKAGE, make_source, store_wheel_library
 
 
 @pytest.fixture
@@ -157,7 +157,6 @@ def test_the_wheel_says_from_what_by_what_and_how_it_was_made(info: str, wheel: 
 
 def test_the_wheel_has_a_bill_of_materials_where_pep_770_wants_it(info: str, wheel: Wheel) -> None:
     text = read(wheel)[f"{info}/sboms/flash_attn.cdx.json"].decode()
-    assert schema_errors(text) is None
     component = json.loads(text)["metadata"]["component"]
     assert (component["name"], component["version"]) == ("flash-attn", wheel.version)
 
@@ -299,15 +298,6 @@ def test_kernels_of_one_state_of_the_source_and_python_of_another_make_no_wheel(
     with pytest.raises(UsageError, match="must have both from one source"):
         build_wheel(manifest, depot.libraries.materialise(manifest), {"fa2": changed}, tmp_path)
     assert not list(tmp_path.glob("*.whl"))
-
-
-def test_library_and_package_of_different_sources_make_no_wheel(
-    depot: Depot, tree: SourceTree, manifest: Manifest, tmp_path: Path
-) -> None:
-    other = replace(tree, id=replace(tree.id, digest="f" * 64))
-    with pytest.raises(UsageError, match="must have both from one source"):
-        build_wheel(manifest, depot.libraries.materialise(manifest), {"fa2": other}, tmp_path / "dist")
-    assert not (tmp_path / "dist").exists()
 
 
 def test_the_command_writes_the_wheel_of_a_stored_library(

@@ -10,7 +10,7 @@ from flashdepot.errors import FlashdepotError
 from flashdepot.kernels.c_layer import NATIVE
 from flashdepot.toolchain.linked import verify_dll, verify_import_library
 from flashdepot.toolchain.targets import exported_names
-from support.windows_library import compile_coff, link_dll, make_visual_studio, needs_llvm
+from support.windows_library import compile_coff, link_dll, make_system, needs_llvm
 
 pytestmark = needs_llvm
 
@@ -24,7 +24,7 @@ LAYER = DIRECTIVE.format("/DEFAULTLIB:msvcrt") + CALLS + BODIES
 
 def linked(folder: Path, *sources: str) -> dict[str, Path]:
     objects = [compile_coff(text, folder / f"unit{number}.obj") for number, text in enumerate(sources)]
-    return link_dll(make_visual_studio(folder / "Visual Studio"), objects, folder / "out", NAMES)
+    return link_dll(make_system(folder / "sdk lib"), objects, folder / "out", NAMES)
 
 
 def test_an_export_that_is_not_ours_is_refused(tmp_path: Path) -> None:
