@@ -38,14 +38,6 @@ def header(name: str, kind: bytes, size: int) -> bytes:
     return info.tobuf(tarfile.GNU_FORMAT)
 
 
-def long_name(path: Path) -> None:
-    path.write_bytes(compressed_zeros(BOMB, header("././@LongLink", tarfile.GNUTYPE_LONGNAME, BOMB)))
-
-
-def long_pax_header(path: Path) -> None:
-    path.write_bytes(compressed_zeros(BOMB, header("x", tarfile.XHDTYPE, BOMB)))
-
-
 def long_names_of_long_names(path: Path) -> None:
     one = header("././@LongLink", tarfile.GNUTYPE_LONGNAME, 2) + b"a\0" + bytes(510)
     path.write_bytes(gzip.compress(one * 20_000))
@@ -96,8 +88,6 @@ except FlashdepotError as error:
 @pytest.mark.parametrize(
     ("name", "make"),
     [
-        ("a.tar.gz", long_name),
-        ("a.tar.gz", long_pax_header),
         ("a.tar.gz", long_names_of_long_names),
         ("a.tar.gz", tar_bomb),
         ("a.whl", zip_bomb),

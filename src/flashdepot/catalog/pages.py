@@ -6,7 +6,6 @@ import datetime as dt
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from hashlib import sha256
 from http import HTTPStatus
 from pathlib import Path
@@ -22,7 +21,7 @@ from flashdepot.catalog.published_files import Page, PublishedFile
 from flashdepot.errors import IntegrityError, NetworkError
 from flashdepot.files.atomic import disk_errors, read_json, write_json
 from flashdepot.model.codec import plain, read
-from flashdepot.net.errors import NotThereError, patiently, status
+from flashdepot.net.errors import NotThereError, network_errors, patiently, retry_after
 from flashdepot.net.transport import IndexSettings, open_session, read_body
 
 _LONGEST_ANSWER = 64 << 20
@@ -119,23 +118,12 @@ class Pages:
     def _get(self, url: str, etag: str) -> _Answer | None:
         """An answer, or ``None`` when the page still has this etag."""
         try:
-            return patiently(lambda: self._get_once(url, etag))
-        except requests.exceptions.SSLError as error:
-            raise NetworkError(
-                f"{url} cannot be fetched: its certificate is not trusted ({error}).",
-                hint="Name your organisation's certificate authorities: PIP_CERT=FILE",
-            ) from error
-        except requests.ConnectionError as error:
-            raise UnreachableError(
-                f"{url} cannot be fetched: {urlsplit(url).hostname} cannot be reached.",
-                hint="What was known before is kept. Check the network and the proxy (HTTPS_PROXY), or try again later.",
-            ) from error
-        except requests.RequestException as error:
-            why = f"it answers {status(error)}" if isinstance(error, requests.HTTPError) else str(error)
-            raise NetworkError(
-                f"{url} cannot be fetched: {why}.",
-                hint="What was known before is kept. Check the network and the proxy (HTTPS_PROXY), or try again later.",
-            ) from error
+            with network_errors(url, urlsplit(url).hostname or url, "try again later: what was known before is kept."):
+                return patiently(lambda: self._get_once(url, etag))
+        except NetworkError as error:
+            reason = error.__cause__
+            lost = isinstance(reason, requests.ConnectionError) and not isinstance(reason, requests.exceptions.SSLError)
+            raise (UnreachableError(error.message, hint=error.hint) if lost else error) from reason
 
     def _get_once(self, url: str, etag: str) -> _Answer | None:
         headers = {"If-None-Match": etag} if etag else {}
@@ -228,7 +216,7 @@ def _refusal(url: str, response: requests.Response) -> NetworkError:
     if response.status_code == HTTPStatus.TOO_MANY_REQUESTS or (
         response.status_code == HTTPStatus.FORBIDDEN and used_up
     ):
-        until = _again_at(headers.get("Retry-After", ""), headers.get("X-RateLimit-Reset", ""))
+        until = _again_at(response)
         when = f"until {until:%Y-%m-%d %H:%M:%S} UTC" if until else "for now, and it does not say until when"
         return NetworkError(
             f"{urlsplit(url).hostname} answers {status}: it takes no more requests {when}. What was known before is kept.",
@@ -241,13 +229,12 @@ def _refusal(url: str, response: requests.Response) -> NetworkError:
     )
 
 
-def _again_at(retry_after: str, reset: str) -> dt.datetime | None:
-    """When requests are taken again: ``Retry-After`` is in seconds or a date, ``X-RateLimit-Reset`` in epoch seconds."""
+def _again_at(response: requests.Response) -> dt.datetime | None:
+    """When requests are taken again: ``Retry-After``, or ``X-RateLimit-Reset`` in seconds since the epoch."""
     try:
-        if retry_after.isdecimal():
-            return dt.datetime.now(tz=dt.timezone.utc) + dt.timedelta(seconds=int(retry_after))
-        if retry_after:
-            return parsedate_to_datetime(retry_after).astimezone(dt.timezone.utc)
+        if wait := retry_after(requests.HTTPError(response=response)):
+            return dt.datetime.now(tz=dt.timezone.utc) + dt.timedelta(seconds=wait)
+        reset = response.headers.get("X-RateLimit-Reset", "")
         return dt.datetime.fromtimestamp(int(reset), tz=dt.timezone.utc) if reset else None
     except (ValueError, OverflowError, OSError):
         return None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from flashdepot.errors import IntegrityError, UsageError
-from flashdepot.files.atomic import parse_json, read_json, write_atomic
+from flashdepot.files.atomic import parse_json, write_atomic
 from flashdepot.model.codec import canonical_json
 
 _MOST_DOTS = 1000
@@ -70,12 +70,9 @@ def read_record(path: Path) -> Any:
 
 
 def is_foreign(path: Path, schema: int) -> bool:
-    """Whether another release of flashdepot wrote a record, one of another schema; the first ones were plain JSON.
+    """Whether another release of flashdepot wrote a record, one of another schema.
 
     :raises IntegrityError: when it is damaged.
     """
-    try:
-        data = read_record(path)
-    except IntegrityError:
-        data = read_json(path)
+    data = read_record(path)
     return isinstance(data, dict) and type(data.get("schema")) is int and data["schema"] != schema

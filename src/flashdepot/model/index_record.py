@@ -73,29 +73,10 @@ class IndexedWheel(IndexedFile, frozen=True, kw_only=True):
     signers: tuple[str, ...] = ()
 
     @classmethod
-    def of(
-        cls,
-        manifest: Manifest,
-        *,
-        filename: str,
-        version: str,
-        label: str,
-        sha256: str,
-        size: int,
-        uploaded: str,
-        metadata_sha256: str,
-        manifest_sha256: str,
-    ) -> IndexedWheel:
-        """A wheel over the library of a manifest."""
+    def of(cls, manifest: Manifest, **of_file: Any) -> IndexedWheel:
+        """A wheel over the library of a manifest; the fields that it does not say are given."""
         return cls(
-            filename=filename,
-            sha256=sha256,
-            size=size,
-            uploaded=uploaded,
-            metadata_sha256=metadata_sha256,
-            version=version,
             upstream=manifest.upstream.version,
-            label=label,
             platform=manifest.platform,
             libc_floor=manifest.libc_floor,
             driver_floor=manifest.driver_floor,
@@ -105,9 +86,9 @@ class IndexedWheel(IndexedFile, frozen=True, kw_only=True):
             units=frozenset(map(str, manifest.selection.units)),
             features=manifest.selection.features,
             recipe_key=manifest.recipe_key,
-            manifest_sha256=manifest_sha256,
             tools=tuple(dict.fromkeys(f"{tool.name} {tool.version}" for tool in manifest.toolchain.tools)),
             flashdepot=manifest.flashdepot,
+            **of_file,
         )
 
     def covers(self, wanted: Selection) -> bool:

@@ -280,24 +280,6 @@ def glibc_floor(tag: str) -> Version | None:
     return Version(floor) if floor else None
 
 
-def platform_fits(tag: str, platform: Platform, glibc: Version | None, *, musl: bool = False) -> bool:
-    """Whether a machine takes a wheel of one platform tag, as installers judge.
-
-    :param glibc: the GNU C library's version, ``None`` where the C library is another.
-    :param musl: the C library is musl, of any version: no host record has it.
-    """
-    if tag == "any":
-        return True
-    if platform_of(tag) != platform:
-        return False
-    if platform.system == "windows" or tag == f"linux_{platform.machine}":
-        return True
-    if tag.startswith("musllinux_"):
-        return musl
-    floor = glibc_floor(tag)
-    return floor is not None and glibc is not None and floor <= glibc
-
-
 OLDEST_PYTHON = Version("3.9")
 """``python_requires`` of upstream's setup.py, and ``Requires-Python`` of the wheels that flashdepot makes."""
 
