@@ -134,6 +134,12 @@ def test_a_mesh_of_this_machines_gpus_shares_the_heads(package: Any) -> None:
     shared = jax.shard_map(package.flash_attn_func, mesh=mesh, in_specs=(spec,) * 3, out_specs=spec)
     assert (run(jax.jit(shared), q, k, k) == package.flash_attn_func(q, k, k)).all()
 
+    def gradients(function: Any) -> Any:
+        return jax.jit(jax.grad(lambda *a: (function(*a).astype(jnp.float32) ** 2).sum(), argnums=(0, 1, 2)))
+
+    for one, other in zip(run(gradients(shared), q, k, k), gradients(package.flash_attn_func)(q, k, k), strict=True):
+        assert_close(one, other)
+
 
 def test_what_the_library_refuses_is_an_error_with_its_words(package: Any) -> None:
     (q,) = random_arrays((1, 128, 2, 128))

@@ -92,6 +92,9 @@ class Tensor:
     def new_empty(self, *shape):
         return Tensor(shape, self.dtype, self.device)
 
+    def expand(self, *shape):
+        return Tensor(shape, self.dtype, self.device, base=self)
+
     def zero_(self):
         self.done.append("zero")
 

@@ -209,6 +209,24 @@ def test_head_dims_are_judged_as_upstream_judges_them(names):
             names.fa4._validate_head_dims(*dims, 9, 8)
 
 
+@pytest.mark.parametrize("dims", [(4, 4), (148, 148), (288, 64), (64, 288)])
+def test_a_call_with_a_head_dim_that_no_kernel_has_is_upstreams_error(names, dims):
+    names.runtime.torch.cuda.get_device_capability = lambda _: (9, 0)
+    with pytest.raises(
+        AssertionError, match=rf"\(head_dim, head_dim_v\)=\({dims[0]}, {dims[1]}\) is not supported on SM90"
+    ):
+        names.fa4.flash_attn_func(*dense(d=dims[0], dv=dims[1]))
+
+
+def test_an_empty_batch_has_an_empty_result(names):
+    q, k, v = Tensor((0, SQ, H, D)), Tensor((0, SK, HK, D)), Tensor((0, SK, HK, 32))
+    for call in (names.fa3.flash_attn_func, names.fa4.flash_attn_func):
+        out = call(q, k, v)
+        assert (out[0] if isinstance(out, tuple) else out).shape == (0, SQ, H, 32)
+    assert names.fa4.flash_attn_func(q, k, v, return_lse=True)[1].shape == (0, H, SQ)
+    assert names.runtime.calls == 0
+
+
 def test_every_operator_has_the_arguments_of_its_schema(names):
     functions = {"fwd": names.fa3._forward, "bwd": names.fa3._backward, "fwd_combine": names.fa3.flash_attn_combine}
     for name, function in functions.items():

@@ -167,6 +167,26 @@ def test_shard_map_calls_with_the_arrays_of_one_device(package: Any) -> None:
     assert (args.batch, args.heads_q, args.heads_k) == (2, 4, 2)
 
 
+@pytest.mark.parametrize("of_keys", [P("x"), P()], ids=["keys divided", "keys on every device"])
+def test_gradients_go_through_shard_map_and_are_taken_within_it(package: Any, of_keys: Any) -> None:
+    mesh = Mesh(np.array(jax.devices()[:2]), ("x",))
+    q, k = arrays((4, 70, 8, 64), (4 if of_keys == P("x") else 2, 90, 4, 64))
+    specs = (P("x"), of_keys, of_keys)
+
+    def loss(attention: Any) -> Any:
+        def of(*arrays: Any) -> Any:
+            return attention(*arrays).astype(jnp.float32).sum()
+
+        return jax.grad(of, argnums=(0, 1, 2))
+
+    shared = shard_map(package.flash_attn_func, mesh=mesh, in_specs=specs, out_specs=P("x"))
+    within = shard_map(loss(package.flash_attn_func), mesh=mesh, in_specs=specs, out_specs=specs)
+    for run in (loss(shared), within):
+        assert [made.shape for made in jax.eval_shape(run, q, k, k)] == [q.shape, k.shape, k.shape]
+        first, second = calls(run, q, k, k)
+        assert (first.batch, second.batch) == (2, 2)
+
+
 @pytest.mark.parametrize(
     ("shapes", "dtype", "complaint"),
     [

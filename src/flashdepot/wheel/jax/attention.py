@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from .calls import Problem, backward, forward
+from .calls import Problem, alike, backward, forward
 from .numbers import positive_scale, windows
 
 _WIDEST = 256
@@ -119,7 +119,7 @@ def _run(
     problem = Problem(flags, left, right, scale, float(options.softcap), bool(options.deterministic), longest)
     if unaligned := -head_dim % _STEP:
         q, k, v = (jnp.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, unaligned)]) for array in (q, k, v))
-    out, lse = _attention(problem, q, k, v, *lengths)
+    out, lse = _attention(problem, *alike((q, k, v, *lengths), (q, k, v, *lengths)))
     out = out[..., :head_dim]
     return (out, jax.lax.stop_gradient(lse)) if return_lse else out
 

@@ -35,12 +35,35 @@ class Problem(NamedTuple):
 
 def forward(problem: Problem, *arrays: Any) -> tuple[Any, ...]:
     """The output and its lse, of q, k, v, and of the lengths where sequences are packed."""
-    return _operation(FORWARD, problem, arrays)
+    return alike(_operation(FORWARD, problem, arrays), arrays)
 
 
 def backward(problem: Problem, *arrays: Any) -> tuple[Any, ...]:
     """The gradients of q, k and v, of q, k, v, the output, its lse and its gradient, and of the lengths."""
-    return _operation(BACKWARD, problem, arrays)
+    return alike(_operation(BACKWARD, problem, arrays), arrays)
+
+
+def alike(some: Sequence[Any], arrays: Sequence[Any]) -> tuple[Any, ...]:
+    """Some arrays, as varying over a mesh as any of ``arrays``: within ``shard_map`` jax checks that, from 0.6 on."""
+    axes = frozenset().union(*map(_varies_over, arrays))
+    return tuple(_vary(array, axes - _varies_over(array)) for array in some)
+
+
+def _varies_over(array: Any) -> frozenset[Any]:
+    if not hasattr(jax, "typeof"):
+        return frozenset()
+    kind = jax.typeof(array)
+    found = getattr(kind, "manual_axis_type", None)  # vma is its older name
+    axes: frozenset[Any] = getattr(kind, "vma", frozenset()) if found is None else found.varying
+    return axes
+
+
+def _vary(array: Any, axes: frozenset[Any]) -> Any:
+    if not axes:
+        return array
+    if hasattr(jax.lax, "pcast"):
+        return jax.lax.pcast(array, tuple(axes), to="varying")
+    return jax.lax.pvary(array, tuple(axes))
 
 
 def _operation(function: Function, problem: Problem, arrays: Sequence[Any]) -> tuple[Any, ...]:

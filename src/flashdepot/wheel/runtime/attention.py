@@ -83,6 +83,9 @@ def attention(q: Any, k: Any, v: Any, how: How, sink: Any = None, *, lse: bool =
 
     :param lse: whether it is wanted: without it a call with a gradient costs less, and the second result is None.
     """
+    if q.shape[0] == 0 and q.dim() == 4:  # noqa: PLR2004  (an empty batch is no error of FlashAttention-3 and -4)
+        b, sq, h, _ = q.shape
+        return q[..., :1].expand(b, sq, h, v.shape[-1]), torch.empty(b, h, sq, dtype=torch.float32, device=q.device)
     if is_compiling() or not (CAN_ASK and is_plain((q, k, v)) and (sink is None or is_plain((sink,)))):
         if _OPERATOR is None:
             raise refuse("torch.compile and tensor subclasses", "they need torch 2.4 or newer")

@@ -102,6 +102,7 @@ def flash_attn_func(
     **others: Any,
 ) -> tuple[Any, Any]:
     """Attention over q (b, sq, h, d), k (b, sk, hk, d) and v (b, sk, hk, dv): out, and lse (b, h, sq) or None."""
+    _require_dims(q, v)
     jit = (score_mod, score_mod_bwd, mask_mod, aux_tensors, aux_scalars, block_sparse_tensors, block_sparse_tensors_bwd)
     _require_none((*jit, qv, gather_kv_indices), others)
     window = _window(causal, *window_size)
@@ -142,6 +143,7 @@ def flash_attn_varlen_func(
     **others: Any,
 ) -> tuple[Any, Any]:
     """Attention over sequences that are packed, or (b, s, ..) with lengths, on either side; keys may lie in pages."""
+    _require_dims(q, v)
     jit = (score_mod, score_mod_bwd, mask_mod, aux_tensors, aux_scalars, block_sparse_tensors, None)
     _require_none((*jit, qv, gather_kv_indices, seqused_q), others)
     lengths = (cu_seqlens_q, cu_seqlens_k, seqused_k, max_seqlen_q, max_seqlen_k, page_table)
@@ -177,6 +179,7 @@ def _flash_attn_fwd(
     **others: Any,
 ) -> tuple[Any, Any]:
     """Return out and lse, which is what torch's FA4 reads of upstream's results."""
+    _require_dims(q, v)
     _require_none((*(None,) * 7, qv, None, seqused_q), others)
     lengths = (cu_seqlens_q, cu_seqlens_k, seqused_k, max_seqlen_q, max_seqlen_k, page_table)
     asked = return_lse or lse is not None
@@ -221,12 +224,18 @@ def _flash_attn_bwd(
     return made[: 3 if learnable_sink is None else 4]
 
 
+def _require_dims(q: Any, v: Any) -> None:
+    dim, dim_v = q.shape[-1], v.shape[-1]
+    if dim % 8 or dim_v % 8 or dim > 256 or dim_v > 256:  # noqa: PLR2004
+        _validate_head_dims(dim, dim_v, torch.cuda.get_device_capability(q.device)[0], 8)
+
+
 def _validate_head_dims(head_dim: int, head_dim_v: int, compute_capability: int, alignment: int) -> None:
     """Raise AssertionError, as upstream does, for head dims that no call takes."""
     if not all(0 < dim <= 256 and dim % alignment == 0 for dim in (head_dim, head_dim_v)):  # noqa: PLR2004
         raise AssertionError(
-            f"(head_dim, head_dim_v)=({head_dim}, {head_dim_v}) is not supported on compute capability "
-            f"{compute_capability}: both must be multiples of {alignment}, up to 256"
+            f"(head_dim, head_dim_v)=({head_dim}, {head_dim_v}) is not supported on SM{compute_capability}0: both must be "
+            f"multiples of {alignment}, up to 256"
         )
 
 
