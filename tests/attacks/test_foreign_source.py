@@ -262,6 +262,10 @@ def test_the_kernel_takes_the_filter_of_every_cpu(machine: str) -> None:
         assert at + 1 + max(yes, no) < len(steps) or kind == 0x06
 
 
+def test_where_nothing_confines_that_is_what_the_user_hears() -> None:
+    assert "not at all" in str(Means.NONE)
+
+
 def test_what_a_confined_compiler_costs_is_known(house: House, by: Means) -> None:
     """The next build plans its memory by it."""
     (run,) = house.compile("#include <regex>\nstd::regex r;", by).actions.values()
