@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -101,11 +100,6 @@ def test_a_hit_marks_record_and_object_as_used(depot: Depot, tmp_path: Path):
     before = [path.stat().st_mtime for path in paths]
     assert find_unit(Depot(depot.root), record)
     assert all(path.stat().st_mtime > then + 99 * 3600 for path, then in zip(paths, before, strict=True))
-
-
-def test_a_record_survives_its_json(depot: Depot, tmp_path: Path):
-    record = record_unit(depot, tmp_path)
-    assert ActionRecord.from_json(json.loads(json.dumps(record.to_json()))) == record
 
 
 def test_the_action_key_depends_on_intent_and_inputs_and_not_on_their_order():

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from flashdepot.depot import Depot
 from flashdepot.depot.verify import verify
@@ -282,13 +281,3 @@ def test_a_damaged_blob_in_a_read_only_depot_is_reported_and_absent(
     make_read_only()
     assert Depot(small_disk / "depot", problems.append).find(make_request()).taken is None
     assert "could not be moved away" in problems[0]
-
-
-def test_fifty_libraries_are_searched_without_reading_their_files(depot: Depot, tmp_path: Path):
-    manifest = store_library(depot, tmp_path)
-    for number in range(50):
-        unserving = replace(manifest, recipe_key=f"{number:064x}", selection=make_selection(make_unit("bwd")))
-        depot.artifacts.store(unserving, {f.path: tmp_path / "one" / f.path for f in manifest.files if not f.link})
-    choice = Depot(depot.root).find(make_request())
-    assert choice.taken == manifest
-    assert len(choice.rejected) == 50

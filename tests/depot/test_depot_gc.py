@@ -132,14 +132,20 @@ def test_an_action_that_is_hit_after_the_plan_stays_with_its_object(depot: Depot
     assert find_unit(Depot(depot.root), record)
 
 
-def test_what_a_running_build_has_used_stays_however_little_is_to_be_kept(depot: Depot, tmp_path: Path, start: Start):
+def nine_hours_ago(depot: Depot, start: Start) -> subprocess.Popen[str]:
+    """A build that runs and began then."""
     builder = start("work", depot.root)
     assert builder.stdout
     workspace = depot.layout.temporary / builder.stdout.readline().strip()
-    now = time.time()
-    earlier = workspace.with_name(workspace.name.replace(workspace.name.split("-")[1], str(int(now - 9 * 3600))))
+    begun = str(int(time.time() - 9 * 3600))
+    earlier = workspace.with_name(workspace.name.replace(workspace.name.split("-")[1], begun))
     workspace.with_name(f"{workspace.name}.lock").rename(earlier.with_name(f"{earlier.name}.lock"))
-    workspace.rename(earlier)  # the build began nine hours ago
+    workspace.rename(earlier)
+    return builder
+
+
+def test_what_a_running_build_has_used_stays_however_little_is_to_be_kept(depot: Depot, tmp_path: Path, start: Start):
+    builder = nine_hours_ago(depot, start)
     used, unused = (record_unit(depot, tmp_path, name, name.encode()) for name in ("used", "unused"))
     make_depot_older(depot.root, hours=8)
     for path in (depot.layout.action(unused.action_key), depot.layout.blob(unused.object.digest)):
@@ -214,14 +220,7 @@ def test_what_was_fetched_counts_as_used_from_the_last_use_on(depot: Depot, kind
 def test_a_compiler_that_a_running_build_has_used_stays_however_little_is_to_be_kept(depot: Depot, start: Start):
     folder = depot.root / "toolchains" / "cuda-13.0"
     folder.mkdir(parents=True)
-    builder = start("work", depot.root)
-    assert builder.stdout
-    workspace = depot.layout.temporary / builder.stdout.readline().strip()
-    earlier = workspace.with_name(
-        workspace.name.replace(workspace.name.split("-")[1], str(int(time.time() - 9 * 3600)))
-    )
-    workspace.with_name(f"{workspace.name}.lock").rename(earlier.with_name(f"{earlier.name}.lock"))
-    workspace.rename(earlier)  # the build began nine hours ago
+    nine_hours_ago(depot, start)
     make_older(folder, hours=9)
     assert collect(depot, timedelta(0)) == []
     make_older(folder, hours=10)
