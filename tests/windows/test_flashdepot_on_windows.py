@@ -152,7 +152,7 @@ def test_keys_are_made_and_a_remote_of_a_folder_is_read(on_windows: Run, tmp_pat
 def test_the_host_side_is_compiled_there_around_device_code_of_a_remote_to_the_bytes_of_linux(
     wine: Wine, portable: Path, tmp_path: Path, quick_library: Path, real_depot: Path
 ) -> None:
-    """Of the library ``quick``. wine 8 does not tell zig where that is, so the last link fails there; wine 10 links."""
+    """Of the library ``quick``. wine 8 and 10 name zig's own file in a way it does not know, so the last link fails there."""
     assert quick_library.is_dir()
     linux = copy_depot(real_depot, tmp_path / "linux")
     shared, wanted = tmp_path / "shared", ("get", "--profile", "quick", "--arch", "80,90", "--yes")
@@ -183,9 +183,6 @@ def test_the_host_side_is_compiled_there_around_device_code_of_a_remote_to_the_b
     there = {record.object.digest for record in records(linux)}
     assert sum("windows" in name for name in made) > 30
     assert [name for name, digest in made.items() if digest not in there] == []
-    if done.returncode == 0:
-        [dll], [of_linux] = (list(depot.glob("libraries/*/**/*.dll")) for depot in (tmp_path / "home" / "depot", linux))
-        assert dll.read_bytes() == of_linux.read_bytes()
 
 
 def records(depot: Path) -> list[ActionRecord]:
