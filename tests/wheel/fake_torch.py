@@ -89,8 +89,8 @@ class Tensor:
         strides = (*self._strides[:dim], *self._strides[dim + 1 :])
         return [Tensor(shape, self.dtype, self.device, strides, base=self) for _ in range(self.shape[dim])]
 
-    def new_empty(self, *shape):
-        return Tensor(shape, self.dtype, self.device)
+    def new_empty(self, *shape, dtype=None):
+        return Tensor(shape, dtype or self.dtype, self.device)
 
     def expand(self, *shape):
         return Tensor(shape, self.dtype, self.device, base=self)

@@ -218,6 +218,23 @@ def test_a_call_with_a_head_dim_that_no_kernel_has_is_upstreams_error(names, dim
         names.fa4.flash_attn_func(*dense(d=dims[0], dv=dims[1]))
 
 
+def test_lengths_of_rotary_embedding_are_taken_where_they_are_those_of_the_cache(names):
+    lengths, other, q, cache = Tensor((B,), int32), Tensor((B,), int32), Tensor((B, 1, H, D)), Tensor((B, 64, HK, D))
+    table = Tensor((64, D // 2))
+    rotary = {"rotary_cos": table, "rotary_sin": table}
+    new = (Tensor((B, 1, HK, D)), Tensor((B, 1, HK, D)))
+    call = names.fa3.flash_attn_with_kvcache
+    call(q, cache, cache, *new, cache_seqlens=lengths, rotary_seqlens=lengths, **rotary)
+    assert names.runtime.forward_args().rotary_dim == D
+    with pytest.raises(RuntimeError, match=r"seqlens_rotary is set: .+ pass that tensor, or none"):
+        call(q, cache, cache, *new, cache_seqlens=lengths, rotary_seqlens=other, **rotary)
+    with pytest.raises(RuntimeError, match="new key / value"):
+        call(q, cache, cache, cache_seqlens=lengths, **rotary)
+    names.runtime.answers()
+    call(q, cache, cache, cache_seqlens=lengths, rotary_seqlens=other)
+    assert names.runtime.forward_args().rotary_dim == 0
+
+
 def test_an_empty_batch_has_an_empty_result(names):
     q, k, v = Tensor((0, SQ, H, D)), Tensor((0, SK, HK, D)), Tensor((0, SK, HK, 32))
     for call in (names.fa3.flash_attn_func, names.fa4.flash_attn_func):

@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 _WHY = {
-    "seqlens_rotary": "the queries are turned to cache_seqlens",
+    "seqlens_rotary": "the queries are turned to cache_seqlens; pass that tensor, or none",
     "cu_seqlens_k_new": "new keys are (batch, rows, heads, head_dim)",
     "cu_seqlens_q": "with new keys, queries are (batch, rows, heads, head_dim)",
     "seqused_q": "no kernel has it in a backward pass; pass cu_seqlens_q",
@@ -288,6 +288,8 @@ def _forward(
     lse: bool = True,
 ) -> tuple[Any, Any, Any, Any]:
     """Do ``torch.ops.flash_attn_3.fwd``; the two last results are those of several splits, and empty."""
+    if rotary_cos is None or (seqlens_rotary is not None and _are_one(seqlens_rotary, seqused_k)):
+        seqlens_rotary = None
     _require_none(cu_seqlens_k_new=cu_seqlens_k_new, seqlens_rotary=seqlens_rotary)
     words = Words(qv, q_descale, k_descale, v_descale, attention_chunk, seqused_q)
     lengths = (cu_seqlens_q, cu_seqlens_k, seqused_k, max_seqlen_q, max_seqlen_k, page_table)
@@ -299,7 +301,7 @@ def _forward(
         if rotary_cos is not None:
             raise refuse("rotary_cos is set", "FP8, qv, attention_chunk and seqused_q have no rotary embedding")
         made, statistics = _with_words(q, k, v, how, words, cache, out, num_splits)
-    elif not cache.is_any:
+    elif not cache.is_any and rotary_cos is None:
         made, statistics = attend(q, k, v, how, None, out)
     else:
         appended = (k_new, v_new, seqused_k, rotary_cos, rotary_sin, kv_batch_idx, leftpad_k, page_table, None, out)
@@ -307,6 +309,13 @@ def _forward(
         made, statistics = fwd_kvcache(q, k, v, *appended, *mask, is_rotary_interleaved, num_splits, how.flags)
     empty = q.new_empty(0, dtype=torch.float32)
     return made, statistics, empty, empty
+
+
+def _are_one(tensor: Any, other: Any) -> bool:
+    """Whether two tensors are the same memory: upstream's callers name the lengths of a cache twice."""
+    return tensor is other or (
+        other is not None and tensor.data_ptr() == other.data_ptr() and tensor.shape == other.shape
+    )
 
 
 def _backward(
