@@ -5,6 +5,7 @@ They have no gradient. What the library cannot do of them it refuses itself, and
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -82,13 +83,29 @@ def attend(
 
     :param how: as ``attention.How``.
     :param keys: of a packed call: cu_seqlens_q, cu_seqlens_k, seqused_k, page_table and both longest sequences.
-    :raises RuntimeError: with the library's own text, for what it refuses.
+    :raises RuntimeError: with the library's own text, for what it refuses. A backward pass raises it too.
     """
-    for tensor, name in ((q, "q"), (k, "k"), (v, "v"), (words.qv, "qv")):
-        if tensor is not None and tensor.requires_grad and torch.is_grad_enabled():
-            raise RuntimeError(
-                f"{name} requires a gradient: FP8, qv, attention_chunk and seqused_q have no backward pass"
-            )
+    given = (q, k, v, words.qv)
+    if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in given):
+        return _WithoutBackward.apply(lambda: _attend(q, k, v, how, words, cache, keys, out, splits), *given)  # type: ignore[no-any-return]
+    return _attend(q, k, v, how, words, cache, keys, out, splits)
+
+
+class _WithoutBackward(torch.autograd.Function):  # type: ignore[misc]
+    """What has no gradient, said when one is asked for."""
+
+    @staticmethod
+    def forward(_: Any, attended: Callable[[], tuple[Any, Any]], *_tensors: Any) -> tuple[Any, Any]:
+        return attended()
+
+    @staticmethod
+    def backward(*_: Any) -> Any:
+        raise RuntimeError("FP8, qv, attention_chunk and seqused_q have no backward pass")
+
+
+def _attend(
+    q: Any, k: Any, v: Any, how: Any, words: Words, cache: Appended, keys: tuple[Any, ...] | None, out: Any, splits: int
+) -> tuple[Any, Any]:
     device = q.get_device()
     code = E4M3 if q.dtype == FP8 else DTYPES.get(q.dtype)
     if code is None or k.dtype != q.dtype or v.dtype != q.dtype:
