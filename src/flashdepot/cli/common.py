@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from flashdepot.model.remote import RemoteSettings
 
 
-Command = TypeVar("Command", bound=Callable[..., None])
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 _QUIET, _VERBOSE, _JSON = "flashdepot.quiet", "flashdepot.verbose", "flashdepot.json"
 """What every command of a process hears, by names in its context."""
@@ -87,6 +87,11 @@ def _opened(context: click.Context, option: click.Parameter, folder: Path | None
     return open_depot(folder)
 
 
+def path_option(*names: str, help: str, metavar: str = "DIR", **more: Any) -> Callable[[Command], Command]:  # noqa: A002  (click's word)
+    """An option that names a file or folder, as a :class:`Path`."""
+    return click.option(*names, metavar=metavar, type=click.Path(path_type=Path), help=help, **more)
+
+
 _DEPOT = "flashdepot.depot"
 depot_option = click.option(
     "--depot",
@@ -106,11 +111,10 @@ def named_depot() -> Path | None:
     return folder
 
 
-host_option = click.option(
+host_option = path_option(
     "--host",
     "host_file",
     metavar="FILE",
-    type=click.Path(path_type=Path),
     help="Use the machine in this record, written by 'flashdepot host --save FILE'.  [default: this machine]",
 )
 python_option = click.option(

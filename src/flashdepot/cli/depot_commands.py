@@ -12,7 +12,7 @@ import click
 
 from flashdepot.api import depots
 from flashdepot.cli.app import CommandTable, LazyCommands
-from flashdepot.cli.common import Table, View, ask, depot_option, examples, options, say, wants_json
+from flashdepot.cli.common import Table, View, ask, depot_option, examples, options, path_option, say, wants_json
 from flashdepot.depot import Depot
 from flashdepot.depot.gc import GcPlan
 from flashdepot.depot.gc import usage as usage_of
@@ -49,11 +49,9 @@ def path(depot: Depot) -> View:
 
 
 @click.command()
-@click.option(
+@path_option(
     "--depot",
     "folder",
-    metavar="DIR",
-    type=click.Path(path_type=Path),
     envvar="FLASHDEPOT_HOME",
     show_envvar=True,
     help="Folder of the depot.  [default: the user's cache folder]",

@@ -11,7 +11,7 @@ import click
 
 from flashdepot import api
 from flashdepot.api.given import Given
-from flashdepot.cli.common import View, depot_option, examples, is_quiet, options, python_option, say
+from flashdepot.cli.common import View, depot_option, examples, is_quiet, options, path_option, python_option, say
 from flashdepot.cli.options import environment_options
 from flashdepot.depot import Depot
 from flashdepot.files.atomic import disk_errors, write_named
@@ -33,9 +33,7 @@ _INTENTIONS = ("install", "build", "link", "run")
 @click.command(
     epilog=examples("flashdepot host", "flashdepot host --python .venv --json", "flashdepot host --save node.json")
 )
-@click.option(
-    "--save", metavar="FILE", type=click.Path(path_type=Path), help="Write the record to this file, for --host FILE."
-)
+@path_option("--save", metavar="FILE", help="Write the record to this file, for --host FILE.")
 @options(python_option, depot_option)
 def host(save: Path | None, python: str | None, depot: Depot) -> View:
     """Show what this machine has: GPUs, driver, CUDA toolkits, compilers, memory, disks, Python and PyTorch.

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from flashdepot import api
 from flashdepot.api.acquire import LibraryPlan
 from flashdepot.api.libraries import plan_library
-from flashdepot.cli.common import View, examples, options
+from flashdepot.cli.common import View, examples, options, path_option
 from flashdepot.cli.options import Asked, library_options
 from flashdepot.kernels import oldest_gpu, tested_families
 from flashdepot.model.limits import duration, size
@@ -20,12 +20,7 @@ from flashdepot.model.selection import DEFAULT_FAMILY
 from flashdepot.model.target import spell
 from flashdepot.resolve.library import LibraryResult
 
-_out_option = click.option(
-    "--out",
-    metavar="DIR",
-    type=click.Path(path_type=Path),
-    help="Copy the library into this folder, which can be moved.",
-)
+_out_option = path_option("--out", help="Copy the library into this folder, which can be moved.")
 
 
 @click.command(

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from flashdepot.api.candle import CandleWish, candle_line, cargo_toolkit, check_candle, link_candle
-from flashdepot.cli.common import View, examples
+from flashdepot.cli.common import View, examples, path_option
 from flashdepot.cli.link_commands import Which, link_options, named_machine
 from flashdepot.cli.options import completed
 from flashdepot.cli.terminal import terminal
@@ -53,19 +53,12 @@ def _versions() -> Iterable[str]:
     metavar="X",
     help="Version of candle-flash-attn.  [default: the one in Cargo.lock of the project around this folder]",
 )
-@click.option(
+@path_option(
     "--build-dir",
     "folder",
-    metavar="DIR",
-    type=click.Path(path_type=Path),
     help=f"Folder for the archive, or for the crate that links it.  [default: {_DEFAULT}/CRATE in the project]",
 )
-@click.option(
-    "--crate",
-    metavar="DIR",
-    type=click.Path(path_type=Path),
-    help="Sources of candle-flash-attn.  [default: where Cargo unpacked that version]",
-)
+@path_option("--crate", help="Sources of candle-flash-attn.  [default: where Cargo unpacked that version]")
 @click.option(
     "--as",
     "way",

@@ -12,7 +12,7 @@ import msgspec
 from flashdepot.api import libraries as api
 from flashdepot.api.acquire import LibraryPlan
 from flashdepot.cli.app import CommandTable, LazyCommands
-from flashdepot.cli.common import View, examples, named_depot, options, show
+from flashdepot.cli.common import View, examples, named_depot, options, path_option, show
 from flashdepot.cli.library_commands import plan_view
 from flashdepot.cli.options import MACHINE, Asked, library_options
 from flashdepot.errors import IncompatibleError
@@ -26,10 +26,8 @@ from flashdepot.model.request import LibraryRequest
 _ANY = LibraryRequest()
 
 link_options = options(
-    click.option(
+    path_option(
         "--library",
-        metavar="DIR",
-        type=click.Path(path_type=Path),
         help="A folder that 'get' or 'vendor' wrote; --target chooses among several.  [default: the library that 'get' takes "
         "from the depot]",
     ),

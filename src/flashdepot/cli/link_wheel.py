@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from flashdepot.api.answers import place_of
 from flashdepot.api.given import Given
 from flashdepot.cli.check_commands import describe
-from flashdepot.cli.common import View, examples, options, say
+from flashdepot.cli.common import View, examples, options, path_option, say
 from flashdepot.cli.options import environment_options
 from flashdepot.diagnose.check import Outcome, Report, check_file
 from flashdepot.diagnose.check.evidence import worst_evidence_first
@@ -34,7 +34,7 @@ _ERRORS: dict[Outcome, type[FlashdepotError]] = {
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
 @options(
     environment_options,
-    click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="Folder to write.  [default: NAME-cpp]"),
+    path_option("--out", help="Folder to write.  [default: NAME-cpp]"),
     click.option("--force", is_flag=True, help="Write it even if the wheel does not fit."),
 )
 def wheel(file: Path, given: Given, out: Path | None, *, force: bool) -> View:

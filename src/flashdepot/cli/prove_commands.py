@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from flashdepot.cli.common import View, examples, is_quiet, options
+from flashdepot.cli.common import View, examples, is_quiet, options, path_option
 from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.prove.environment import draw, interpreter, run_script
 
@@ -70,7 +70,7 @@ def _verify_line(row: Mapping[str, Any]) -> str:
     click.option("--dtype", type=click.Choice(["bf16", "fp16"]), default="bf16", help="Element type.  [default: bf16]"),
     click.option("--causal/--no-causal", default=None, help="Causal or not.  [default: both]"),
     click.option("--forward-only", is_flag=True, help="Skip the backward pass."),
-    click.option("--plot", metavar="FILE", type=click.Path(path_type=Path), help="Write a plot: .png or .svg."),
+    path_option("--plot", metavar="FILE", help="Write a plot: .png or .svg."),
     click.option(
         "--tune-batch",
         is_flag=True,

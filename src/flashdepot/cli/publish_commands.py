@@ -10,7 +10,7 @@ import click
 
 from flashdepot import api
 from flashdepot.api import publishing
-from flashdepot.cli.common import View, configured_remotes, depot_option, examples, options, say, warn
+from flashdepot.cli.common import View, configured_remotes, depot_option, examples, options, path_option, say, warn
 from flashdepot.cli.library_commands import describe_plan, plan_document
 from flashdepot.cli.options import build_options, names_option
 from flashdepot.cli.terminal import terminal
@@ -89,11 +89,8 @@ def index(
 )
 @click.argument("matrix", metavar="MATRIX.toml", type=click.Path(path_type=Path))
 @options(
-    click.option(
-        "--out",
-        metavar="DIR",
-        type=click.Path(path_type=Path),
-        help="Write the wheels and the report into this folder.  [default: the file's, or dist next to it]",
+    path_option(
+        "--out", help="Write the wheels and the report into this folder.  [default: the file's, or dist next to it]"
     ),
     click.option("--no-push", is_flag=True, help="Write to no remote: for jobs of strangers, and to try a file."),
     click.option("--dry-run", is_flag=True, help="Say what would be fetched and compiled for each part; make nothing."),

@@ -10,7 +10,7 @@ import click
 
 from flashdepot.api import wheels as api
 from flashdepot.api.wheels import LockState, Question
-from flashdepot.cli.common import View, depot_option, examples, is_quiet, named_depot, options, say
+from flashdepot.cli.common import View, depot_option, examples, is_quiet, named_depot, options, path_option, say
 from flashdepot.cli.options import Wanted, environment_options, names_option
 from flashdepot.cli.resolve_page import describe, describe_explained
 from flashdepot.cli.terminal import terminal
@@ -148,14 +148,7 @@ def _explained(plan: Plan, named: str) -> View:
 @options(
     environment_options,
     choice_options,
-    click.option(
-        "--out",
-        metavar="FILE",
-        type=click.Path(path_type=Path),
-        default=LOCK_NAME,
-        show_default=True,
-        help="The lock file.",
-    ),
+    path_option("--out", metavar="FILE", default=LOCK_NAME, show_default=True, help="The lock file."),
     names_option,
     click.option("--check", is_flag=True, help="Check whether the lock still fits; write nothing."),
     click.option("--upgrade", is_flag=True, help="Choose again even if the lock still fits."),

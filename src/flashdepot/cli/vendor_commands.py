@@ -9,7 +9,7 @@ import click
 
 from flashdepot.api import libraries as api
 from flashdepot.api.acquire import LibraryPlan
-from flashdepot.cli.common import View, examples, is_quiet, options, warn
+from flashdepot.cli.common import View, examples, is_quiet, options, path_option, warn
 from flashdepot.cli.library_commands import plan_view
 from flashdepot.cli.options import Asked, library_options
 from flashdepot.errors import UsageError
@@ -36,12 +36,7 @@ _FAULTS_SHOWN = 8
     click.option(
         "--check", is_flag=True, help="Check that the libraries there are intact and run on this host; write nothing."
     ),
-    click.option(
-        "--library",
-        metavar="DIR",
-        type=click.Path(path_type=Path),
-        help="Use this library, a folder that 'flashdepot get' printed or wrote.",
-    ),
+    path_option("--library", help="Use this library, a folder that 'flashdepot get' printed or wrote."),
     library_options,
 )
 def vendor(folder: Path, library: Path | None, asked: Asked, *, check: bool) -> View:

@@ -11,7 +11,7 @@ import msgspec
 
 from flashdepot import api
 from flashdepot.api.libraries import plan_library
-from flashdepot.cli.common import View, answer, examples, options, say, wants_json
+from flashdepot.cli.common import View, answer, examples, options, path_option, say, wants_json
 from flashdepot.cli.library_commands import describe_plan, plan_document
 from flashdepot.cli.options import Asked, library_options, names_option
 from flashdepot.model.limits import duration, size
@@ -27,20 +27,9 @@ from flashdepot.wheel import Wheel, build_jax_wheel, build_names, parse_names, w
     )
 )
 @options(
-    click.option(
-        "--out",
-        metavar="DIR",
-        type=click.Path(path_type=Path),
-        default=".",
-        help="Write the wheel into this folder.  [default: the current one]",
-    ),
+    path_option("--out", default=".", help="Write the wheel into this folder.  [default: the current one]"),
     names_option,
-    click.option(
-        "--kernels",
-        metavar="DIR",
-        type=click.Path(path_type=Path),
-        help="Also folders that Hugging Face's library kernels loads, over the installed wheels.",
-    ),
+    path_option("--kernels", help="Also folders that Hugging Face's library kernels loads, over the installed wheels."),
     click.option("--jax", is_flag=True, help="Also flashdepot-jax: the same library for JAX, without torch."),
     library_options,
 )
