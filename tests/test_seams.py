@@ -31,11 +31,12 @@ from flashdepot.events import Events, Silent
 from flashdepot.fit import Needs, judge, rules
 from flashdepot.fit.needs import PlatformNeed
 from flashdepot.host import saved_host
-from flashdepot.model.candidate import OURS, Candidate, Judged, Origin, PublishedWheel, WheelRequest
+from flashdepot.model.candidate import Candidate, Judged, Origin, PublishedWheel, WheelRequest
 from flashdepot.model.diagnosis import Diagnosis, Verdict
 from flashdepot.model.environment import Environment
 from flashdepot.model.recipe import Action
 from flashdepot.model.target import Platform
+from flashdepot.model.wheel import OURS
 from flashdepot.process.child import Cost
 from flashdepot.resolve import plan
 from flashdepot.resolve.choice import InstallRequest, choose

@@ -21,18 +21,18 @@ from flashdepot.diagnose.check.judge_wheel import judge_extension_name
 from flashdepot.errors import IncompatibleError, MissingToolError
 from flashdepot.events import Events
 from flashdepot.fit import judge, needs_of_manifest
-from flashdepot.fit.needs import needs_of_name
 from flashdepot.fit.requests import unmet
 from flashdepot.install.present import require_no_obstacle
 from flashdepot.link.candle_check import CandleNeed, _machine_code
 from flashdepot.link.candle_versions import CandleLine
 from flashdepot.link.vendor_check import expected
-from flashdepot.model.candidate import COMMUNITY, OURS, Origin, WheelRequest
+from flashdepot.model.candidate import Origin, WheelRequest
 from flashdepot.model.diagnosis import Verdict
 from flashdepot.model.manifest import MANIFEST_NAME
 from flashdepot.model.request import LibraryRequest
 from flashdepot.model.selection import PROFILES, select
 from flashdepot.model.target import Version, parse_list
+from flashdepot.model.wheel import COMMUNITY, OURS
 from flashdepot.resolve import rules
 from flashdepot.resolve.choice import InstallRequest, OwnWheel, choose
 from flashdepot.resolve.facts import facts_of
@@ -42,6 +42,7 @@ from flashdepot.resolve.project import library_request
 from support.commands import parsed
 from support.depots import make_manifest, make_request, store_library
 from support.upstreams import default_version, find_sdist
+from support.wheels import needs_of_name
 
 TOPICS = {
     "platform": "platform",

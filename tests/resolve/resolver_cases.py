@@ -12,11 +12,12 @@ from msgspec.structs import replace
 from flashdepot.catalog import load_catalog
 from flashdepot.depot import Depot
 from flashdepot.files.documents import read_toml
-from flashdepot.model.candidate import COMMUNITY, DEFAULT_SOURCES, Judged, Plan, WheelRequest
+from flashdepot.model.candidate import Judged, Plan, WheelRequest
 from flashdepot.model.environment import Environment
 from flashdepot.model.host import CudaToolkit, HostRecord
 from flashdepot.model.request import LibraryRequest
 from flashdepot.model.target import Version
+from flashdepot.model.wheel import COMMUNITY, DEFAULT_SOURCES
 from flashdepot.resolve.decide import decide, explain
 from flashdepot.resolve.facts import NamedFacts, override
 from flashdepot.resolve.own_wheels import OwnWheels

@@ -20,7 +20,6 @@ from flashdepot.cli.options import _OPTIONS
 from flashdepot.depot import Depot
 from flashdepot.diagnose import Intention, examine
 from flashdepot.events import Events
-from flashdepot.fit.needs import needs_of_name
 from flashdepot.fit.rules import fatal, judge
 from flashdepot.model.candidate import Origin
 from flashdepot.model.diagnosis import Verdict, verdict_of
@@ -28,6 +27,7 @@ from flashdepot.model.request import LibraryRequest
 from flashdepot.resolve.facts import NamedFacts
 from flashdepot.resolve.plan import helps
 from support.commands import parsed
+from support.wheels import needs_of_name
 
 EXAMPLES = int(os.environ.get("FLASHDEPOT_FUZZ_EXAMPLES", "40"))
 ANY = LibraryRequest()

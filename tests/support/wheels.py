@@ -11,9 +11,11 @@ from msgspec.structs import replace
 
 from flashdepot.depot import Depot
 from flashdepot.files.atomic import sha256_file
+from flashdepot.fit.needs import READERS, Needs
 from flashdepot.host.probe import libc_version, this_platform
 from flashdepot.kernels import family_of
 from flashdepot.kernels.fa2.sources import published as published_sdists
+from flashdepot.model.candidate import PublishedWheel
 from flashdepot.model.codec import digest_of
 from flashdepot.model.manifest import Manifest, ManifestFile
 from flashdepot.model.selection import PROFILES, select
@@ -150,3 +152,9 @@ def lay_out(site: Path) -> Path:
     for module in jax_modules():
         shutil.copy(module, folder)
     return folder / "lib" / "libflashattention.so.1"
+
+
+def needs_of_name(wheel: PublishedWheel) -> Needs:
+    """What one wheel needs, as its name tells it."""
+    parts = {part: r.read(*(getattr(wheel, field) for field in r.fields)) for part, r in READERS.items()}
+    return Needs(**parts)

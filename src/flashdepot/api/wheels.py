@@ -20,24 +20,13 @@ from flashdepot.events import Events
 from flashdepot.host import wheel_facts
 from flashdepot.host.probe import this_platform
 from flashdepot.kernels import oldest_gpu
-from flashdepot.model.candidate import (
-    BANDWIDTH,
-    COMMUNITY,
-    DEFAULT_SOURCES,
-    FLASH_ATTN,
-    INDEX,
-    OFFICIAL,
-    OURS,
-    PIP,
-    Origin,
-    Plan,
-    WheelRequest,
-)
+from flashdepot.model.candidate import BANDWIDTH, Origin, Plan, WheelRequest
 from flashdepot.model.diagnosis import Command, Diagnosis, Reasons, Verdict, verdict_of
 from flashdepot.model.environment import NO_TORCH
 from flashdepot.model.host import HostRecord
 from flashdepot.model.limits import parse_size
 from flashdepot.model.request import LibraryRequest
+from flashdepot.model.wheel import COMMUNITY, DEFAULT_SOURCES, FLASH_ATTN, INDEX, OFFICIAL, OURS, PIP
 from flashdepot.resolve.facts import NamedFacts, facts_of
 from flashdepot.resolve.plan import plan_for
 

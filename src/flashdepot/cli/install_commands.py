@@ -17,8 +17,8 @@ from flashdepot.cli.options import Wanted, build_options, names_option, selectio
 from flashdepot.cli.terminal import terminal
 from flashdepot.depot import Depot
 from flashdepot.install.present import advice
-from flashdepot.model.candidate import OURS
 from flashdepot.model.limits import Limits, duration, size
+from flashdepot.model.wheel import OURS
 from flashdepot.resolve.choice import InstallRequest
 from flashdepot.resolve.lock import LOCK_NAME
 from flashdepot.resolve.wheel_files import WheelAddress, WheelFile

@@ -16,8 +16,9 @@ from flashdepot.cli.resolve_page import describe, describe_explained
 from flashdepot.cli.terminal import terminal
 from flashdepot.depot import Depot
 from flashdepot.errors import IncompatibleError, MissingToolError, UsageError
-from flashdepot.model.candidate import COMMUNITY, FLASH_ATTN, OURS, Plan
+from flashdepot.model.candidate import Plan
 from flashdepot.model.diagnosis import Verdict
+from flashdepot.model.wheel import COMMUNITY, FLASH_ATTN, OURS
 from flashdepot.resolve.decide import NOT_LISTED, explain
 from flashdepot.resolve.lock import LOCK_NAME, Lock
 from flashdepot.resolve.plan import Help, helps

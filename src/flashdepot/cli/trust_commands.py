@@ -15,9 +15,9 @@ from flashdepot.cli.common import View, configured_remotes, examples, say
 from flashdepot.cli.common import ask as ask_on_terminal
 from flashdepot.errors import UsageError
 from flashdepot.files.trust import Consents, users_consents
-from flashdepot.model.candidate import INDEX
 from flashdepot.model.codec import plain
 from flashdepot.model.remote import PATIENCE, PublicKey, RemoteSettings, TrustedKey, remote_settings
+from flashdepot.model.wheel import INDEX
 from flashdepot.remotes import keys as keyring
 from flashdepot.remotes.user_settings import UserSettings, today
 from flashdepot.resolve.project import NAME, Project, find_project, read_project

@@ -10,9 +10,8 @@ import msgspec
 
 from flashdepot.facts.builds import builder_of, default_cxx11_abi, is_preview
 from flashdepot.kernels import oldest_gpu
-from flashdepot.model.candidate import FLASH_ATTN, OFFICIAL, PublishedWheel, is_ours
 from flashdepot.model.target import Architecture, Platform, Version
-from flashdepot.model.wheel import OLDEST_PYTHON, OLDEST_TORCH, glibc_floor, platform_of
+from flashdepot.model.wheel import FLASH_ATTN, OFFICIAL, OLDEST_PYTHON, OLDEST_TORCH, glibc_floor, is_ours, platform_of
 
 UNKNOWN = "not known"
 """Instead of what a name does not say and the bytes would."""
@@ -202,10 +201,3 @@ READERS: Mapping[str, Reader] = {
     "driver": Reader(("cuda",), lambda cuda: DriverNeed(cuda) if cuda else None),
 }
 """Every part of :class:`Needs`."""
-
-
-def needs_of_name(wheel: PublishedWheel) -> Needs:
-    """What one wheel needs. A name says nothing of libstdc++."""
-    return Needs(
-        **{part: reader.read(*(getattr(wheel, field) for field in reader.fields)) for part, reader in READERS.items()}
-    )

@@ -29,10 +29,9 @@ from flashdepot.index.shelves import (
 )
 from flashdepot.index.simple import FILES, file_address
 from flashdepot.kernels import oldest_gpu
-from flashdepot.model.candidate import FLASH_ATTN
 from flashdepot.model.index_record import IndexedFile, IndexedWheel, IndexRecord
 from flashdepot.model.limits import size
-from flashdepot.model.wheel import OLDEST_PYTHON, OLDEST_TORCH
+from flashdepot.model.wheel import FLASH_ATTN, OLDEST_PYTHON, OLDEST_TORCH
 from flashdepot.remotes.trust import ENDING
 
 _TEMPLATE = Path(__file__).with_name("page.html")

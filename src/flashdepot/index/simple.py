@@ -12,9 +12,8 @@ import msgspec
 from packaging.version import Version
 
 from flashdepot.index.shelves import Offer, Shelf
-from flashdepot.model.candidate import FLASH_ATTN
 from flashdepot.model.index_record import IndexedFile
-from flashdepot.model.wheel import OLDEST_PYTHON
+from flashdepot.model.wheel import FLASH_ATTN, OLDEST_PYTHON
 
 API_VERSION = "1.4"
 """Of the simple repository API: sizes and times (PEP 700), status of the project (PEP 792)."""

@@ -28,9 +28,9 @@ from flashdepot.index.wheels import (
     variants_files,
     write_variant,
 )
-from flashdepot.model.candidate import FLASH_ATTN
 from flashdepot.model.index_record import RECORD_NAME, IndexedWheel, IndexRecord
 from flashdepot.model.remote import PublicKey
+from flashdepot.model.wheel import FLASH_ATTN
 from flashdepot.remotes.keys import SigningKey
 from flashdepot.remotes.statements import Edition, IndexStatement, LibraryStatement, file_statement
 from flashdepot.remotes.trust import ENDING, LONGEST, Envelope, read_envelopes, write_envelopes

@@ -17,11 +17,10 @@ from flashdepot.binary.wheel import read_wheel
 from flashdepot.errors import FlashdepotError, UsageError
 from flashdepot.files.atomic import sha256_file
 from flashdepot.index.shelves import main_wheels
-from flashdepot.model.candidate import FLASH_ATTN
 from flashdepot.model.index_record import IndexedFile, IndexedWheel
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.target import Architecture
-from flashdepot.model.wheel import WheelName
+from flashdepot.model.wheel import FLASH_ATTN, WheelName
 from flashdepot.resolve.own_wheel_name import DISTRIBUTION, wheel_name
 from flashdepot.wheel import NAMES, jax_wheel_name
 from flashdepot.wheel.archive import Entry, write_archive

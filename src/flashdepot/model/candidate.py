@@ -13,7 +13,7 @@ from flashdepot.model.diagnosis import Diagnosis, Verdict
 from flashdepot.model.environment import Environment
 from flashdepot.model.request import Need
 from flashdepot.model.target import Version
-from flashdepot.model.wheel import WheelName
+from flashdepot.model.wheel import COMMUNITY, DEFAULT_SOURCES, FLASH_ATTN, INDEX, MADE_HERE, OFFICIAL, WheelName
 
 
 class PublishedWheel(NamedTuple):
@@ -173,26 +173,6 @@ class NearMiss(msgspec.Struct, frozen=True):
         return {"count": self.count, "best": self.best.to_json(), "reason": self.reason.to_json()}
 
 
-FLASH_ATTN = "flash-attn"
-OURS = "ours"
-"""The source of the wheels that flashdepot makes. They link neither torch nor CUDA's runtime library."""
-
-PIP = "pip"
-"""The source of a wheel that pip makes from upstream's sdist."""
-
-MADE_HERE = frozenset({OURS, PIP})
-
-INDEX = "index:"
-"""What the source of a wheel begins with that is in our index; the index's address follows."""
-
-OFFICIAL = "official"
-"""The collection of upstream's own releases."""
-
-COMMUNITY = "community"
-"""All collections of others; a single one is ``community:NAME``."""
-
-DEFAULT_SOURCES = frozenset({OURS, OFFICIAL})
-
 BANDWIDTH = 12.5e6
 """Bytes a second of a download where nobody says otherwise: a line of 100 Mbit/s."""
 
@@ -292,11 +272,6 @@ class Plan(msgspec.Struct, frozen=True):
             "considered": self.considered,
             "fatal": self.fatal.to_json() if self.fatal else None,
         }
-
-
-def is_ours(source: str) -> bool:
-    """Whether wheels of a source link neither torch nor CUDA's runtime, or are built for those that are there."""
-    return source in MADE_HERE or source.startswith(INDEX)
 
 
 def origin_of(wheel: PublishedWheel) -> Origin:

@@ -13,6 +13,32 @@ from flashdepot.errors import UsageError
 from flashdepot.model.codec import Spelled
 from flashdepot.model.target import Platform, Version
 
+FLASH_ATTN = "flash-attn"
+OURS = "ours"
+"""The source of the wheels that flashdepot makes. They link neither torch nor CUDA's runtime library."""
+
+PIP = "pip"
+"""The source of a wheel that pip makes from upstream's sdist."""
+
+MADE_HERE = frozenset({OURS, PIP})
+
+INDEX = "index:"
+"""What the source of a wheel begins with that is in our index; the index's address follows."""
+
+OFFICIAL = "official"
+"""The collection of upstream's own releases."""
+
+COMMUNITY = "community"
+"""All collections of others; a single one is ``community:NAME``."""
+
+DEFAULT_SOURCES = frozenset({OURS, OFFICIAL})
+
+
+def is_ours(source: str) -> bool:
+    """Whether wheels of a source link neither torch nor CUDA's runtime, or are built for those that are there."""
+    return source in MADE_HERE or source.startswith(INDEX)
+
+
 _VERSION_IN_NAMES = re.compile(
     r"(?:(?P<epoch>\d+)!)?(?P<release>\d+(?:\.\d+)*)(?:(?P<pre>a|b|rc)(?P<pre_number>\d+))?(?:\.post(?P<post>\d+))?"
     r"(?:\.dev(?P<dev>\d+))?(?:\+[a-z0-9.]+)?",

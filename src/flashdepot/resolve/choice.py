@@ -14,10 +14,11 @@ from flashdepot.depot import Depot
 from flashdepot.errors import IncompatibleError, NetworkError, UsageError
 from flashdepot.events import Events
 from flashdepot.kernels import oldest_gpu
-from flashdepot.model.candidate import DEFAULT_SOURCES, INDEX, OURS, Judged, Origin, Plan, WheelRequest
+from flashdepot.model.candidate import Judged, Origin, Plan, WheelRequest
 from flashdepot.model.diagnosis import Verdict
 from flashdepot.model.host import HostRecord
 from flashdepot.model.request import Gpus, LibraryRequest, Need
+from flashdepot.model.wheel import DEFAULT_SOURCES, INDEX, OURS
 from flashdepot.net.errors import NotThereError
 from flashdepot.net.fetch import offline
 from flashdepot.resolve.facts import facts_of

@@ -12,9 +12,6 @@ from msgspec.structs import replace
 from flashdepot.errors import UsageError
 from flashdepot.fit.rules import fatal
 from flashdepot.model.candidate import (
-    COMMUNITY,
-    FLASH_ATTN,
-    OFFICIAL,
     Candidate,
     Judged,
     NearMiss,
@@ -27,7 +24,7 @@ from flashdepot.model.candidate import (
 )
 from flashdepot.model.diagnosis import Diagnosis, Verdict, verdict_of
 from flashdepot.model.environment import Environment
-from flashdepot.model.wheel import WheelName, filename_of_url, version_key
+from flashdepot.model.wheel import COMMUNITY, FLASH_ATTN, OFFICIAL, WheelName, filename_of_url, version_key
 from flashdepot.resolve.rules import RULES, JudgedWheel, judge, judge_all, judge_unbroken
 from flashdepot.resolve.times import fetch_seconds, size_of
 

@@ -14,12 +14,12 @@ from msgspec.structs import asdict, replace
 from flashdepot.errors import IncompatibleError, IntegrityError, UsageError
 from flashdepot.files.atomic import disk_errors, write_named
 from flashdepot.files.documents import read_toml
-from flashdepot.model.candidate import OURS, PIP, Candidate, Judged, Origin, PublishedWheel, WheelRequest, origin_of
+from flashdepot.model.candidate import Candidate, Judged, Origin, PublishedWheel, WheelRequest, origin_of
 from flashdepot.model.codec import Digest, Natural, read
 from flashdepot.model.diagnosis import Reasons
 from flashdepot.model.environment import Accelerator, Environment, Torch
 from flashdepot.model.target import Architecture, Platform, Version
-from flashdepot.model.wheel import Interpreter, WheelName, filename_of_url
+from flashdepot.model.wheel import OURS, PIP, Interpreter, WheelName, filename_of_url
 from flashdepot.resolve.rules import judge
 
 LOCK_SCHEMA = 1

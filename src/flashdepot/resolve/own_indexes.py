@@ -13,11 +13,11 @@ from urllib.parse import quote, unquote, urlsplit
 from flashdepot.errors import IntegrityError, NetworkError, UsageError
 from flashdepot.fit.needs import DriverNeed
 from flashdepot.fit.rules import ask
-from flashdepot.model.candidate import FLASH_ATTN, INDEX, Candidate, Judged, Origin, PublishedWheel, WheelRequest
+from flashdepot.model.candidate import Candidate, Judged, Origin, PublishedWheel, WheelRequest
 from flashdepot.model.diagnosis import Diagnosis, Reasons, Verdict, verdict_of
 from flashdepot.model.index_record import RECORD_NAME, IndexedWheel, IndexRecord
 from flashdepot.model.selection import Selection
-from flashdepot.model.wheel import WheelName, numbers_of
+from flashdepot.model.wheel import FLASH_ATTN, INDEX, WheelName, numbers_of
 from flashdepot.resolve.rules import judge
 from flashdepot.resolve.times import fetch_seconds
 

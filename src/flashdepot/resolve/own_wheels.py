@@ -13,7 +13,7 @@ from flashdepot.facts.gpus import codes_of
 from flashdepot.host import with_tools
 from flashdepot.host.surroundings import usable_cores, usable_memory
 from flashdepot.kernels import default_family, oldest_gpu, unproven_code
-from flashdepot.model.candidate import FLASH_ATTN, OURS, PIP, Candidate, Judged, Origin, PublishedWheel, WheelRequest
+from flashdepot.model.candidate import Candidate, Judged, Origin, PublishedWheel, WheelRequest
 from flashdepot.model.diagnosis import Diagnosis, Reasons, Verdict, verdict_of
 from flashdepot.model.environment import Environment
 from flashdepot.model.host import HostRecord
@@ -21,7 +21,7 @@ from flashdepot.model.manifest import Manifest, untested_of
 from flashdepot.model.request import AnyCuda, LibraryRequest, Need
 from flashdepot.model.selection import Selection
 from flashdepot.model.target import Architecture, Platform, Version
-from flashdepot.model.wheel import platform_tag
+from flashdepot.model.wheel import FLASH_ATTN, OURS, PIP, platform_tag
 from flashdepot.resolve.library import understand_for_wheel
 from flashdepot.resolve.own_wheel_name import wheel_name, wheel_tag
 from flashdepot.resolve.rules import judge, matches

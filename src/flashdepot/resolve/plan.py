@@ -11,21 +11,13 @@ from msgspec.structs import replace
 from flashdepot.catalog import CATALOG_FOLDER, load_catalog
 from flashdepot.depot import Depot
 from flashdepot.facts.builds import default_cuda
-from flashdepot.model.candidate import (
-    COMMUNITY,
-    INDEX,
-    MADE_HERE,
-    OFFICIAL,
-    Judged,
-    Plan,
-    PublishedWheel,
-    WheelRequest,
-)
+from flashdepot.model.candidate import Judged, Plan, PublishedWheel, WheelRequest
 from flashdepot.model.environment import Environment
 from flashdepot.model.host import HostRecord
 from flashdepot.model.request import LibraryRequest
 from flashdepot.model.selection import DEFAULT_FAMILY, Selection
 from flashdepot.model.target import Platform
+from flashdepot.model.wheel import COMMUNITY, INDEX, MADE_HERE, OFFICIAL
 from flashdepot.resolve.decide import decide, never_fits, takable
 from flashdepot.resolve.facts import NamedFacts, override
 from flashdepot.resolve.own_wheels import OwnWheels

@@ -12,8 +12,9 @@ import msgspec
 from flashdepot.errors import UsageError
 from flashdepot.fit import rules as fit
 from flashdepot.fit.needs import READERS
-from flashdepot.model.candidate import COMMUNITY, FLASH_ATTN, MADE_HERE, OFFICIAL, PublishedWheel, WheelRequest
+from flashdepot.model.candidate import PublishedWheel, WheelRequest
 from flashdepot.model.diagnosis import Diagnosis, Reasons, Severity
+from flashdepot.model.wheel import COMMUNITY, FLASH_ATTN, MADE_HERE, OFFICIAL
 
 
 def judge_distribution(request: WheelRequest, distribution: str) -> Diagnosis | None:
