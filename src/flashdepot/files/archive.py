@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import stat
@@ -57,8 +58,10 @@ def unpack(
                 f"{archive.name} cannot be unpacked: {error}.",
                 hint="Run flashdepot with a Python that has that module.",
             ) from error
-        if isinstance(error, (FlashdepotError, OSError)) or not isinstance(error, Exception):
+        if isinstance(error, FlashdepotError) or not isinstance(error, Exception):
             raise
+        if isinstance(error, OSError) and error.errno not in {None, errno.EINVAL}:
+            raise  # of the disk; gzip and zipfile raise these two of bytes that make no sense
         raise IntegrityError(f"{archive.name} is damaged: {error}.", hint="Fetch it again.") from error
 
 
