@@ -197,14 +197,6 @@ def test_what_makes_no_sense_in_a_listing_is_passed_over_and_named(github, updat
     assert sum("its size" in line for line in passed) == 4
 
 
-def test_an_answer_without_end_is_cut_off(github, update, monkeypatch):
-    monkeypatch.setattr("flashdepot.catalog.pages._LONGEST_ANSWER", 1 << 20)
-    github.answers[START] = ListingAnswer(b"[" + b" " * (2 << 20) + b"]")
-    done = update()
-    assert done.code == 7
-    assert "more than 1 MiB" in done.err
-
-
 def test_files_of_the_hugging_face_hub_are_listed_with_their_digests(server, one_source, update, listed):
     one_source("huggingface-tree", "/tree?recursive=true", files="https://huggingface.co/o/r/resolve/main/")
     lfs = {"oid": DIGEST, "size": 240_000_000, "pointerSize": 134}

@@ -57,17 +57,6 @@ def test_a_file_that_is_listed_under_two_spellings_is_one_wheel(order):
     assert kept(known, better) == [place + name]
 
 
-def test_a_listing_of_nothing_comes_back():
-    assert decode(encode([listing()]), name="it") == [listing()]
-
-
-def test_a_url_is_taken_apart_where_it_spells_the_name():
-    before, name, plus, after = split_url(URLS[1])
-    assert (before, str(name), plus, after) == (
-        "https://example.org/a/", "flash_attn-2.8.3+cu128torch2.8-cp313-cp313t-win_amd64.whl", "%2B", "?download=true",
-    )  # fmt: skip
-
-
 def test_a_url_that_spells_the_name_in_another_way_cannot_be_taken_apart():
     assert split_url("https://example.org/flash%5Fattn-2.8.3-cp312-cp312-win_amd64.whl") is None
     with pytest.raises(UsageError):

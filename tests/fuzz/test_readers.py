@@ -16,7 +16,7 @@ import pytest
 
 from fuzz.readers import READERS, Reader
 
-TRIES = int(os.environ.get("FLASHDEPOT_FUZZ_EXAMPLES", "25"))
+TRIES = int(os.environ.get("FLASHDEPOT_FUZZ_EXAMPLES", "60"))
 FOUND = Path(__file__).parent / "found"
 
 pytestmark = [
