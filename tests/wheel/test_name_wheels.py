@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from flashdepot.resolve.lock import LockedName
 from flashdepot.wheel import (
     NAMES,
     Wheel,
+    build_jax_wheel,
     build_names,
     build_wheel,
     parse_names,
@@ -43,16 +45,37 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Wheel]:
 
 
 @pytest.fixture(scope="module")
-def flash_attn(tmp_path_factory: pytest.TempPathFactory) -> Wheel:
+def over_a_library(tmp_path_factory: pytest.TempPathFactory) -> tuple[Wheel, Wheel]:
+    """The wheels for torch and for JAX over one library."""
     folder = tmp_path_factory.mktemp("ours")
     tree, depot = make_source(folder / "upstream"), Depot(folder / "depot")
     manifest = store_wheel_library(depot, tree, folder / "files")
-    return build_wheel(manifest, depot.libraries.materialise(manifest), {"fa2": tree}, folder / "dist")
+    library = depot.libraries.materialise(manifest)
+    return build_wheel(manifest, library, {"fa2": tree}, folder / "dist"), build_jax_wheel(
+        manifest, library, folder / "dist"
+    )
+
+
+@pytest.fixture
+def flash_attn(over_a_library: tuple[Wheel, Wheel]) -> Wheel:
+    return over_a_library[0]
+
+
+@pytest.fixture
+def for_jax(over_a_library: tuple[Wheel, Wheel]) -> Wheel:
+    return over_a_library[1]
 
 
 def uv(word: str, *words: str, site: Path) -> None:
     command = ["uv", "pip", word, "--offline", "--python", str(site), *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def pip(word: str, *words: str, site: Path) -> None:
+    yes = ("--yes",) if word == "uninstall" else ("--no-compile",)
+    command = [sys.executable, "-m", "pip", "--python", str(site), "--isolated", "--disable-pip-version-check", word]
+    done = subprocess.run([*command, *yes, *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -74,8 +97,8 @@ def test_a_wheel_says_whose_it_is_and_what_it_needs(wheels: dict[str, Wheel], na
     assert "not made by the authors" in (read.summary or "")
 
 
-def test_no_file_is_in_two_of_the_wheels(wheels: dict[str, Wheel], flash_attn: Wheel) -> None:
-    for one, other in itertools.combinations([flash_attn, *wheels.values()], 2):
+def test_no_file_is_in_two_of_the_wheels(wheels: dict[str, Wheel], flash_attn: Wheel, for_jax: Wheel) -> None:
+    for one, other in itertools.combinations([flash_attn, for_jax, *wheels.values()], 2):
         assert not files(one) & files(other)
 
 
@@ -104,29 +127,61 @@ def test_without_flashdepots_flash_attn_the_error_says_what_to_install(
 
 
 @pytest.mark.needs("uv")
-@pytest.mark.parametrize("order", [*itertools.permutations(range(3))], ids=str)
-def test_uninstalling_and_installing_again_in_any_order_leaves_whole_distributions(
-    wheels: dict[str, Wheel], flash_attn: Wheel, tmp_path: Path, order: tuple[int, ...]
+@pytest.mark.parametrize("order", [*itertools.permutations(range(4))], ids=str)
+def test_in_any_order_what_is_installed_and_uninstalled_leaves_the_others_whole(
+    wheels: dict[str, Wheel], flash_attn: Wheel, for_jax: Wheel, tmp_path: Path, order: tuple[int, ...]
 ) -> None:
-    made = [flash_attn, *wheels.values()]
-    distributions = ["flash-attn", *wheels]
+    come_and_go(uv, [flash_attn, *wheels.values(), for_jax], ["flash-attn", *wheels, "flashdepot-jax"], tmp_path, order)
+    checked = subprocess.run(
+        ["uv", "pip", "check", "--python", str(tmp_path / "env")], capture_output=True, text=True, check=False
+    )
+    missing = {
+        line.split("`")[3].partition(">")[0] for line in checked.stderr.splitlines() if line.startswith("The package")
+    }
+    assert missing == {"torch", "einops", "jax"}, "of all that they need, only what was not installed here"
+
+
+@pytest.mark.slow
+def test_with_pip_it_is_the_same(wheels: dict[str, Wheel], flash_attn: Wheel, for_jax: Wheel, tmp_path: Path) -> None:
+    order = (2, 0, 3, 1)
+    come_and_go(
+        pip, [flash_attn, *wheels.values(), for_jax], ["flash-attn", *wheels, "flashdepot-jax"], tmp_path, order
+    )
+    said = subprocess.run(
+        [sys.executable, "-m", "pip", "--python", str(tmp_path / "env"), "check"],
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout
+    missing = {line.split(" requires ")[1].partition(",")[0] for line in said.splitlines()}
+    assert missing == {"torch", "einops", "jax"}
+
+
+def come_and_go(
+    installer: Callable[..., None], made: list[Wheel], distributions: list[str], tmp_path: Path, order: tuple[int, ...]
+) -> None:
+    """Install wheels in an order, take each away in that order, and install them again; all files are right after each."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "env")], check=True)
     site = tmp_path / "env"
-    paths = [str(wheel.path) for wheel in made]
+    there = set[int]()
+
+    def assert_whole() -> None:
+        folders = (site / "lib").glob("python*/site-packages")  # pip removes an empty one
+        left = {p.relative_to(folder).as_posix() for folder in folders for p in folder.rglob("*") if p.is_file()}
+        left = {name for name in left if ".dist-info/" not in name and "__pycache__" not in name}
+        assert left == {name for i in there for name in files(made[i]) if ".dist-info/" not in name}
+
     for index in order:
-        uv("install", "--no-deps", "--no-index", paths[index], site=site)
-    first = order[0]
-    uv("uninstall", distributions[first], site=site)
-    (purelib,) = (site / "lib").glob("python*/site-packages")
-    left = {path.relative_to(purelib).as_posix() for path in purelib.rglob("*.py")}
-    expected = {n for i, wheel in enumerate(made) if i != first for n in files(wheel) if n.endswith(".py")}
-    assert left == expected
-    uv("install", "--no-deps", "--no-index", paths[first], site=site)
-    left = {path.relative_to(purelib).as_posix() for path in purelib.rglob("*.py")}
-    assert left == {n for wheel in made for n in files(wheel) if n.endswith(".py")}
-    checked = subprocess.run(["uv", "pip", "check", "--python", str(site)], capture_output=True, text=True, check=False)
-    missing = {line.split("`")[3] for line in checked.stderr.splitlines() if line.startswith("The package")}
-    assert missing == {"torch", "einops"}, "of all that they need, only what was not installed here"
+        installer("install", "--no-deps", "--no-index", str(made[index].path), site=site)
+        there.add(index)
+        assert_whole()
+    for index in order:
+        installer("uninstall", distributions[index], site=site)
+        there.remove(index)
+        assert_whole()
+    installer("install", "--no-deps", "--no-index", *(str(made[index].path) for index in order), site=site)
+    there.update(order)
+    assert_whole()
 
 
 def test_a_lock_pins_the_bytes_of_the_wheels_and_no_zlib_decides_them(wheels: dict[str, Wheel]) -> None:
