@@ -212,11 +212,6 @@ def test_no_bytes_make_it_crash_or_claim(data: bytes) -> None:
     assert explain(io.BytesIO(data)).findings == ()
 
 
-@given(st.text(alphabet=st.characters(codec="utf-8"), max_size=2000))
-def test_random_text_is_never_explained(text: str) -> None:
-    assert look(text).findings == ()
-
-
 def test_a_line_after_a_warning_is_not_passed_over() -> None:
     log = "UserWarning: No module named 'foo', optional (torch)\n" * 3 + "ModuleNotFoundError: No module named 'bar'\n"
     cause = explain(io.BytesIO(log.encode())).findings[0]

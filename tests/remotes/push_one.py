@@ -1,4 +1,4 @@
-"""Push all of a depot to a remote, in a process of its own that a test kills."""
+"""Push all of a depot to a remote, in a process of its own."""
 
 from __future__ import annotations
 
