@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -145,3 +147,15 @@ def test_a_hostile_manifest_in_the_folder_cannot_remove_files_outside_it(
     with pytest.raises(UsageError, match="no library that flashdepot wrote"):
         depot.export(manifest, out)
     assert victim.read_text() == "precious"
+
+
+def test_a_destination_that_may_not_be_written_is_named(
+    depot: Depot, manifest: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def refuse(self: Path, *_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(MissingToolError, match="out") as caught:
+        depot.export(manifest, tmp_path / "out")
+    assert "--out DIR" in caught.value.hint
