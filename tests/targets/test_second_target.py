@@ -11,10 +11,9 @@ from msgspec.structs import replace
 from flashdepot.build.objects import Linking
 from flashdepot.model.recipe import Tool
 from flashdepot.model.target import LINUX, Platform
-from flashdepot.resolve.project import library_request
 from flashdepot.toolchain import targets
 from flashdepot.toolchain.linked import Linked
-from flashdepot.toolchain.targets import System, TargetSpec, target_of
+from flashdepot.toolchain.targets import System, TargetSpec
 from flashdepot.toolchain.zig import Zig
 from support.recipes import COMPILERS, TOOLS, fa2_actions, make_recipe
 
@@ -34,12 +33,6 @@ ROW = TargetSpec(
 @pytest.fixture(autouse=True)
 def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(targets, "TARGETS", (*targets.TARGETS, ROW))
-
-
-def test_it_can_be_asked_for_by_its_name() -> None:
-    request = library_request(target="plan9-riscv64")
-    assert request.target is not None
-    assert target_of(request.target) is ROW
 
 
 def test_every_source_is_compiled_for_it_and_device_code_once_for_all() -> None:
