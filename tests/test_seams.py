@@ -27,7 +27,7 @@ from flashdepot.cli.options import _OPTIONS as OPTIONS
 from flashdepot.cli.resolve_page import describe
 from flashdepot.depot import Depot
 from flashdepot.errors import UsageError
-from flashdepot.events import Events, Silent
+from flashdepot.events import BuildProgress, Events
 from flashdepot.fit import Needs, judge, rules
 from flashdepot.fit.needs import PlatformNeed
 from flashdepot.host import saved_host
@@ -177,6 +177,8 @@ def test_an_executor_is_a_class(tmp_path: Path) -> None:
             made = work / "made"
             made.mkdir()
             history = History(tmp_path / "estimates.json")
-            outcome = Engine(depot, make_recipe(), Copier(sources, work), {}, history, Silent(), made).run([action])
+            outcome = Engine(depot, make_recipe(), Copier(sources, work), {}, history, BuildProgress(), made).run(
+                [action]
+            )
             assert depot.layout.blob(outcome.actions["toy"].object.digest).read_text() == "a toy"
             assert len(outcome.compiled) == compiled

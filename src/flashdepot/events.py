@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol
 
 import msgspec
 
@@ -113,37 +112,21 @@ class Forecast(msgspec.Struct, frozen=True):
         return self.seconds > LONG
 
 
-class BuildProgress(Protocol):
-    """Who wants to hear how a build goes. Every call returns at once."""
+class BuildProgress:
+    """Who hears how a build goes: nobody. Override what you want to hear. Every call returns at once."""
 
     def note(self, text: str) -> None:
         """Say one sentence."""
 
-    def download(self, name: str) -> Download:
+    def download(self, name: str) -> Download:  # noqa: ARG002
         """A file may be fetched; what is returned hears how far it is, when it is."""
+        return lambda _received, _total: None
 
     def finished(self, name: str, seconds: float, state: Snapshot) -> None:
         """A kernel was compiled in so many wall seconds."""
 
     def update(self, state: Snapshot) -> None:
         """Time has passed."""
-
-
-class Silent:
-    """Progress that nobody wants to hear."""
-
-    def note(self, text: str) -> None:
-        """Say nothing."""
-
-    def download(self, name: str) -> Download:  # noqa: ARG002
-        """Nobody hears it."""
-        return lambda _received, _total: None
-
-    def finished(self, name: str, seconds: float, state: Snapshot) -> None:
-        """Say nothing."""
-
-    def update(self, state: Snapshot) -> None:
-        """Say nothing."""
 
 
 class Events:
@@ -170,7 +153,7 @@ class Events:
 
     def building(self) -> AbstractContextManager[BuildProgress]:
         """Compilers are about to run; what is returned hears how far they are."""
-        return nullcontext(Silent())
+        return nullcontext(BuildProgress())
 
     def confirm(self, question: str) -> bool:  # noqa: ARG002
         """Whether to continue: before compiling for longer than two minutes, or taking what is not trusted."""

@@ -18,7 +18,7 @@ from flashdepot.build.local import LocalExecutor, confined_environment
 from flashdepot.build.schedule import History
 from flashdepot.depot import Depot
 from flashdepot.errors import CompileError
-from flashdepot.events import Silent
+from flashdepot.events import BuildProgress
 from flashdepot.model.limits import Limits
 from flashdepot.model.recipe import Action
 from flashdepot.process import confinement
@@ -64,7 +64,7 @@ class House:
             executor = LocalExecutor(places, {"cxx": compiler}, environment, Limits(jobs=1), work, confinement=by)
             (work / "made").mkdir()
             history = History(self.folder / "estimates.json")
-            return Engine(depot, make_recipe(), executor, {}, history, Silent(), work / "made").run([action])
+            return Engine(depot, make_recipe(), executor, {}, history, BuildProgress(), work / "made").run([action])
 
     def leaks(self, by: Means) -> bool:
         depot = self.folder / f"depot-{by.name}"

@@ -22,7 +22,7 @@ from flashdepot.build.schedule import History
 from flashdepot.depot import Depot
 from flashdepot.depot.verify import verify
 from flashdepot.errors import CompileError
-from flashdepot.events import Share, Silent, Snapshot
+from flashdepot.events import BuildProgress, Share, Snapshot
 from flashdepot.kernels.fa2.units import parse_unit
 from flashdepot.model.limits import Limits
 from flashdepot.model.recipe import Action, Tool
@@ -33,7 +33,7 @@ FAKE = Path(__file__).parents[1] / "support" / "fake_compiler.py"
 GB = 10**9
 
 
-class Notes(Silent):
+class Notes(BuildProgress):
     """Remembers what was said."""
 
     def __init__(self) -> None:

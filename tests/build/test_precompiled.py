@@ -15,7 +15,7 @@ from flashdepot.build.local import LocalExecutor
 from flashdepot.build.schedule import History
 from flashdepot.depot import Depot
 from flashdepot.errors import CompileError
-from flashdepot.events import Silent, Snapshot
+from flashdepot.events import BuildProgress, Snapshot
 from flashdepot.kernels.fa2.units import parse_unit
 from flashdepot.model.limits import Limits
 from flashdepot.model.recipe import GNU_OUTPUTS, Action, PrecompiledHeader
@@ -47,7 +47,7 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-class Editor(Silent):
+class Editor(BuildProgress):
     """Somebody who changes the header when ``c`` is compiled."""
 
     def __init__(self, folder: Path) -> None:
@@ -62,7 +62,7 @@ def build(
     folder: Path,
     depot: str,
     header: PrecompiledHeader | None = HEADER,
-    progress: Silent | None = None,
+    progress: BuildProgress | None = None,
     action: Action = PLAIN,
     confinement: Means = Means.NONE,
 ) -> BuildOutcome:
@@ -77,7 +77,7 @@ def build(
         places, programs = PlaceNames((("src", folder),)), {"python": sys.executable}
         executor = LocalExecutor(places, programs, dict(os.environ), Limits(jobs=1), work, confinement)
         expected = History(folder.parent / f"{depot}.json")
-        return Engine(place, recipe, executor, {}, expected, progress or Silent(), work).run(actions)
+        return Engine(place, recipe, executor, {}, expected, progress or BuildProgress(), work).run(actions)
 
 
 def compiled(folder: Path) -> list[str]:

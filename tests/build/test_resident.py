@@ -17,7 +17,7 @@ from flashdepot.build.local import LocalExecutor
 from flashdepot.build.schedule import History
 from flashdepot.depot import Depot
 from flashdepot.errors import CompileError
-from flashdepot.events import Silent
+from flashdepot.events import BuildProgress
 from flashdepot.model.limits import Limits
 from flashdepot.model.recipe import Action
 from support.recipes import TOOLS, make_recipe
@@ -76,7 +76,7 @@ def build(tmp_path: Path, journal: Path) -> Build:
             executor = LocalExecutor(places, {"python": sys.executable}, dict(os.environ), limits, work)
             made = work / "made"
             made.mkdir()
-            engine = Engine(depot, make_recipe(), executor, {}, History(tmp_path / "h.json"), Silent(), made)
+            engine = Engine(depot, make_recipe(), executor, {}, History(tmp_path / "h.json"), BuildProgress(), made)
             return engine.run(actions)
 
     return run

@@ -19,7 +19,7 @@ from flashdepot.build.library import BuildPlan
 from flashdepot.build.local import LocalExecutor
 from flashdepot.build.schedule import History, costs, prior
 from flashdepot.depot import Depot
-from flashdepot.events import Silent
+from flashdepot.events import BuildProgress
 from flashdepot.kernels import family_of
 from flashdepot.kernels.actions import config_header
 from flashdepot.model.host import Gpu
@@ -89,7 +89,7 @@ def kernel(tmp_path: Path, tree: SourceTree, recipe: Recipe) -> Path:
             limits = Limits(jobs=1, memory=10**9)
             executor = LocalExecutor(places, {}, dict(os.environ), limits, work)
             history = History(tmp_path / "estimates.json")
-            engine = Engine(depot, recipe, executor, {}, history, Silent(), work / "made")
+            engine = Engine(depot, recipe, executor, {}, history, BuildProgress(), work / "made")
             outcome = engine.run(planned)
         assert outcome.compiled == compiled
     blob = depot.blobs.find(outcome.actions["toy_kernel"].object.digest)

@@ -19,7 +19,7 @@ from flashdepot.build.local import LocalExecutor
 from flashdepot.build.schedule import History
 from flashdepot.depot import Depot
 from flashdepot.errors import FlashdepotError
-from flashdepot.events import Silent
+from flashdepot.events import BuildProgress
 from flashdepot.model.limits import Farm, Limits
 from flashdepot.model.recipe import Action, Tool
 from flashdepot.model.target import parse_list
@@ -28,7 +28,7 @@ from support.recipes import TOOLS, make_recipe
 FAKE = Path(__file__).with_name("fake_compiler.py")
 
 
-class Notes(Silent):
+class Notes(BuildProgress):
     """Remembers what was said."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from flashdepot.build.inputs import PlaceNames
 from flashdepot.build.local import LocalExecutor
 from flashdepot.build.schedule import History
 from flashdepot.depot import Depot
-from flashdepot.events import Silent
+from flashdepot.events import BuildProgress
 from flashdepot.host.probe import this_platform
 from flashdepot.kernels.c_layer import NATIVE
 from flashdepot.model.limits import Limits
@@ -66,7 +66,7 @@ def test_clang_makes_the_same_bytes_with_it_from_the_same_files(tmp_path: Path, 
         with place.workspace() as work:
             programs = {"zig_program": str(zig.program)}
             executor = LocalExecutor(PlaceNames((("src", folder),)), programs, dict(os.environ), Limits(jobs=1), work)
-            outcome = Engine(place, make_recipe(), executor, {}, history, Silent(), work).run(actions)
+            outcome = Engine(place, make_recipe(), executor, {}, history, BuildProgress(), work).run(actions)
             made = [path for path in work.glob("header-*/header.pch") if path.stat().st_size]
         assert len(made) == (actions is not plain)
         assert not list(tmp_path.rglob("*.pch")), "none is left behind"

@@ -21,7 +21,7 @@ from flashdepot.build.schedule import History, Outlook
 from flashdepot.depot import Depot
 from flashdepot.depot.actions import ActionRecord
 from flashdepot.errors import CompileError, MissingToolError
-from flashdepot.events import BuildProgress, OnFile, Silent
+from flashdepot.events import BuildProgress, OnFile
 from flashdepot.facts.cuda import driver_floor
 from flashdepot.files.atomic import sha256_file
 from flashdepot.host.probe import this_platform
@@ -147,7 +147,7 @@ def foresee_build(plan: BuildPlan, depot: Depot, limits: Limits) -> Outlook:
     """What running a recipe comes to, after what the depot has; nothing is compiled."""
     with depot.workspace() as work:
         local = Depot(depot.root)  # what remotes have is not fetched to foresee a build
-        return _engine(plan, local, limits, Silent(), work).foresee(plan.actions())
+        return _engine(plan, local, limits, BuildProgress(), work).foresee(plan.actions())
 
 
 def _engine(plan: BuildPlan, depot: Depot, limits: Limits, progress: BuildProgress, work: Path) -> Engine:

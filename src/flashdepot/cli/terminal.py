@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from flashdepot.cli.common import ask, is_quiet, is_verbose, printable, say, wants_json, warn
-from flashdepot.events import BuildProgress, Download, Events, Silent, Snapshot
+from flashdepot.events import BuildProgress, Download, Events, Snapshot
 from flashdepot.model.limits import duration, size
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Terminal(Events):
     def building(self) -> AbstractContextManager[BuildProgress]:
         """A live display on a terminal, a line a unit elsewhere."""
         if self._quiet:
-            return contextlib.nullcontext(Silent())
+            return contextlib.nullcontext(BuildProgress())
         return _Live(verbose=self._verbose) if sys.stderr.isatty() else contextlib.nullcontext(_Lines())
 
     def confirm(self, question: str) -> bool:
@@ -97,7 +97,7 @@ def _bar(name: str) -> Iterator[Download]:
         yield lambda done, total: bars.update(task, completed=done, total=total, visible=True)
 
 
-class _Lines:
+class _Lines(BuildProgress):
     """A line for each finished kernel, and one now and then between them: for logs, and anyone who reads them later."""
 
     def __init__(self) -> None:
@@ -132,7 +132,7 @@ def _left(state: Snapshot) -> str:
     return f", about {duration(state.eta)} left" if state.eta >= 1 else ""
 
 
-class _Live:
+class _Live(BuildProgress):
     """A bar that moves while compilers run, what runs, memory in use and time left, drawn again four times a second."""
 
     def __init__(self, *, verbose: bool) -> None:

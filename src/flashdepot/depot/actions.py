@@ -128,14 +128,13 @@ class Actions:
                 return record
         return None
 
-    def record(self, record: ActionRecord, object_path: Path, log_path: Path | None = None) -> ActionRecord:
+    def record(self, record: ActionRecord, object_path: Path) -> ActionRecord:
         """Keep what a compiler made. When this returns, :meth:`find` has it, whatever happens next.
 
         :returns: the record with its outputs and the time.
         """
-        files = {"object": object_path} | ({"log": log_path} if log_path else {})
         # The size is the file's, not the blob's: gc may look at a blob aside for a moment before it puts it back.
-        outputs = {kind: Output(self._blobs.put_file(path), path.stat().st_size) for kind, path in files.items()}
+        outputs = {"object": Output(self._blobs.put_file(object_path), object_path.stat().st_size)}
         created = datetime.now(timezone.utc).isoformat(timespec="seconds")
         record = replace(record, outputs=outputs, created=created)
         with disk_errors(self._layout.root):

@@ -40,9 +40,9 @@ def export(
     return folder.write(library_files(manifest, source), manifest_text(manifest))
 
 
-def require_exportable(destination: Path, elsewhere: str = "--out DIR") -> None:
+def require_exportable(destination: Path) -> None:
     """Raise what :func:`export` would raise of the folder itself, before the library is made."""
-    OutputFolder(destination, LIBRARY, MANIFEST_NAME, elsewhere, read=_written).require_usable()
+    OutputFolder(destination, LIBRARY, MANIFEST_NAME, "--out DIR", read=_written).require_usable()
 
 
 def library_files(

@@ -95,7 +95,7 @@ def explain_disk_error(error: OSError, folder: Path | None) -> FlashdepotError |
 
 
 @contextlib.contextmanager
-def atomic_file(path: Path, *, mode: int = 0o644) -> Iterator[Path]:
+def atomic_file(path: Path) -> Iterator[Path]:
     """Give a temporary file next to ``path`` that takes its place, whole and on disk, if the block ends well."""
     if not path.name:  # the empty path is the current folder
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
@@ -105,7 +105,7 @@ def atomic_file(path: Path, *, mode: int = 0o644) -> Iterator[Path]:
         yield temporary
         with temporary.open("r+b") as file:  # Windows flushes only what is open for writing
             os.fsync(file.fileno())
-        temporary.chmod(mode)
+        temporary.chmod(0o644)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)

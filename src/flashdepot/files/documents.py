@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from flashdepot.errors import IntegrityError, UsageError
-from flashdepot.files.atomic import parse_json, write_atomic
+from flashdepot.files.atomic import parse_json, read_json, write_atomic
 from flashdepot.model.codec import canonical_json
 
 _MOST_DOTS = 1000
@@ -70,9 +70,12 @@ def read_record(path: Path) -> Any:
 
 
 def is_foreign(path: Path, schema: int) -> bool:
-    """Whether another release of flashdepot wrote a record, one of another schema.
+    """Whether another release of flashdepot wrote a record, one of another schema; the first ones were plain JSON.
 
     :raises IntegrityError: when it is damaged.
     """
-    data = read_record(path)
+    try:
+        data = read_record(path)
+    except IntegrityError:
+        data = read_json(path)
     return isinstance(data, dict) and type(data.get("schema")) is int and data["schema"] != schema

@@ -108,7 +108,6 @@ def run(
     timeout: float = 120,
     stdin: str = "",
     encoding: str | None = None,
-    on_start: Callable[[int], None] = lambda _: None,
     may_ask: bool = False,
 ) -> Finished:
     """Run a program to its end and return what it wrote, whatever its exit status.
@@ -117,7 +116,6 @@ def run(
 
     :param timeout: seconds after which it is killed.
     :param encoding: of what it reads and writes; that of the locale when ``None``.
-    :param on_start: called with its process id.
     :param may_ask: it may ask at the terminal, and therefore is not bound to end when this process is killed.
     :raises MissingToolError: when the program is not there or cannot be started.
     :raises FlashdepotError: when it does not end in time.
@@ -143,7 +141,7 @@ def run(
             )
         except OSError as error:
             raise not_run(arguments[0], error) from error
-        _wait(child, arguments[0], timeout, on_start)
+        _wait(child, arguments[0], timeout)
         stdout.seek(0)
         stderr.seek(0)
         return Finished(tuple(arguments), child.returncode, stdout.read(), stderr.read())
@@ -200,7 +198,7 @@ def _text_file(encoding: str | None) -> IO[str]:
     return tempfile.TemporaryFile("w+", encoding=encoding, errors="replace")
 
 
-def _wait(child: subprocess.Popen[bytes], program: str, timeout: float, on_start: Callable[[int], None]) -> None:
+def _wait(child: subprocess.Popen[bytes], program: str, timeout: float) -> None:
     """Wait for the end of a child, and end it when its time is up. ``Popen.wait(timeout)`` would look every 50 ms."""
     late = threading.Event()
 
@@ -212,7 +210,6 @@ def _wait(child: subprocess.Popen[bytes], program: str, timeout: float, on_start
     timer.daemon = True
     timer.start()
     try:
-        on_start(child.pid)
         child.wait()
     except BaseException:
         child.kill()
@@ -239,7 +236,6 @@ def run_python(
     *,
     timeout: float,
     variables: Mapping[str, str] = os.environ,
-    on_start: Callable[[int], None] = lambda _: None,
 ) -> Finished:
     """Run an interpreter so that only its own environment decides what it imports; it writes no bytecode.
 
@@ -256,7 +252,7 @@ def run_python(
     with contextlib.suppress(OSError):  # a shim of pyenv chooses a version by the folder of the user, if that is there
         kept.setdefault("PYENV_DIR", os.getcwd())  # noqa: PTH109
     command = [path, "-I", "-B", *arguments]
-    return run(command, cwd=Path(path).parent, env=kept, timeout=timeout, on_start=on_start)
+    return run(command, cwd=Path(path).parent, env=kept, timeout=timeout)
 
 
 class Answer(msgspec.Struct, frozen=True):

@@ -132,14 +132,14 @@ class Linker(msgspec.Struct, frozen=True):
     zig: Zig
     folder: Path
 
-    def run(self, *words: str, seconds: float = 1200) -> Finished:
+    def run(self, *words: str) -> Finished:
         """Run it to its end."""
         command = [str(self.zig.program), *words]
         environment = {**self.zig.environment(self.folder), "PATH": os.defpath, "HOME": str(self.folder), "LC_ALL": "C"}
         environment |= dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(self.folder))
         environment |= {name: os.environ[name] for name in ("SYSTEMROOT",) if name in os.environ}
         seen = View((self.zig.root,), (self.folder,))
-        return run(confined(command, self.folder, seen, means()), cwd=self.folder, env=environment, timeout=seconds)
+        return run(confined(command, self.folder, seen, means()), cwd=self.folder, env=environment, timeout=1200)
 
 
 def is_zig_provided(platform: Platform, folder: Path, version: str) -> bool:

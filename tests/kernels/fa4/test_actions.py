@@ -13,7 +13,7 @@ from flashdepot.build.inputs import PlaceNames
 from flashdepot.build.local import LocalExecutor
 from flashdepot.build.schedule import History
 from flashdepot.depot import Depot
-from flashdepot.events import Silent
+from flashdepot.events import BuildProgress
 from flashdepot.kernels.fa4 import Fa4, actions
 from flashdepot.kernels.fa4.actions import WORKER
 from flashdepot.kernels.fa4.units import unit_of, units
@@ -193,7 +193,7 @@ def test_a_kernel_is_compiled_once_and_then_comes_from_the_depot(real_depot: Pat
             executor = LocalExecutor(places, {}, dict(os.environ), Limits(1), work)
             made = work / "made"
             made.mkdir()
-            engine = Engine(depot, recipe, executor, {}, History(tmp_path / "h.json"), Silent(), made)
+            engine = Engine(depot, recipe, executor, {}, History(tmp_path / "h.json"), BuildProgress(), made)
             outcome = engine.run(wanted)
         (record,) = outcome.actions.values()
         assert record.peak_rss > 100 << 20
