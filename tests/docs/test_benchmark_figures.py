@@ -103,3 +103,11 @@ def test_jax_takes_what_its_page_says() -> None:
             ours, cudnn = float(row["flashdepot_ms"]), float(row["cudnn_ms"])
             cells += [f"{ours:.3f}, {cudnn:.3f} ms", f"{cudnn / ours:.2f}"]
         assert f"| {' | '.join(cells)} |" in page("benchmarks/jax.md")
+
+
+def test_a_call_takes_the_host_as_long_as_its_page_says() -> None:
+    found, said = result("host_time.json"), page("benchmarks/names.md")
+    for when in ("before", "now"):
+        for name in ("flash_attn_func", "flash_attn_varlen_func", "flash_attn_func, backward"):
+            assert f" {found[when][name]:.1f} |" in said
+    assert f" {found['now']['SDPA, backward']:.1f} |" in said
