@@ -92,6 +92,10 @@ class Tensor:
     def new_empty(self, *shape, dtype=None):
         return Tensor(shape, dtype or self.dtype, self.device)
 
+    def index_select(self, dim, index):
+        assert dim == 0
+        return Tensor((index.shape[0], *self.shape[1:]), self.dtype, self.device, base=("select", self, index))
+
     def expand(self, *shape):
         return Tensor(shape, self.dtype, self.device, base=self)
 

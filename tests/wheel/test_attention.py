@@ -244,6 +244,16 @@ def test_lengths_of_rotary_embedding_are_taken_where_they_are_those_of_the_cache
     assert names.runtime.forward_args().rotary_dim == 0
 
 
+def test_an_index_of_the_batch_over_pages_chooses_the_rows_of_their_table(names):
+    index, lengths, pages = Tensor((B,), int32), Tensor((B,), int32), Tensor((64, 16, HK, D))
+    new, table = Tensor((B, 1, HK, D)), Tensor((B + 5, 8), int32)
+    cached = {"cache_seqlens": lengths, "cache_batch_idx": index, "page_table": table}
+    names.fa3.flash_attn_with_kvcache(Tensor((B, 1, H, D)), pages, pages, new, new, **cached)
+    arguments = names.runtime.forward_args()
+    assert (arguments.batch, arguments.block_table_stride, arguments.cache_batch_idx) == (B, 8, None)
+    assert arguments.block_table not in {None, table.data_ptr()}
+
+
 def test_an_empty_batch_has_an_empty_result(names):
     q, k, v = Tensor((0, SQ, H, D)), Tensor((0, SK, HK, D)), Tensor((0, SK, HK, 32))
     for call in (names.fa3.flash_attn_func, names.fa4.flash_attn_func):

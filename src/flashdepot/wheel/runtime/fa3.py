@@ -291,6 +291,8 @@ def _forward(
     if rotary_cos is None or (seqlens_rotary is not None and _are_one(seqlens_rotary, seqused_k)):
         seqlens_rotary = None
     _require_none(cu_seqlens_k_new=cu_seqlens_k_new, seqlens_rotary=seqlens_rotary)
+    if page_table is not None and kv_batch_idx is not None:
+        page_table, kv_batch_idx = page_table.index_select(0, kv_batch_idx), None
     words = Words(qv, q_descale, k_descale, v_descale, attention_chunk, seqused_q)
     lengths = (cu_seqlens_q, cu_seqlens_k, seqused_k, max_seqlen_q, max_seqlen_k, page_table)
     how = how_of(q, softmax_scale, is_causal, (window_size_left, window_size_right), softcap, lengths, lse=lse)
