@@ -86,14 +86,14 @@ def test_less_at_once_takes_less_memory_and_more_time(depot: Path) -> None:
     one, four = plan("--jobs", "1", "--memory", "100GB"), plan("--jobs", "4", "--memory", "100GB")
     assert (one["jobs"], four["jobs"]) == (1, 4)
     assert one["memory"] < four["memory"]
-    assert one["seconds"] > 3 * four["seconds"]
+    assert one["seconds"] > 2 * four["seconds"], "of two cores"
 
 
 def test_compilers_that_the_memory_has_no_room_for_are_not_counted(depot: Path) -> None:
     found = json.loads(
         offline("get", *LONG, "--dry-run", "--json", "--jobs", "8", "--memory", "1GB", depot=depot).stdout
     )
-    assert (found["jobs"], found["memory_limit"]) == (1, 10**9)
+    assert (found["jobs"], found["memory_limit"]) == (2, 10**9), "two of the C layer"
     assert found["memory"] > 10**9, "the largest runs by itself"
 
 
