@@ -152,6 +152,15 @@ def test_a_build_by_cargo_gets_no_command_of_pip() -> None:
     assert not any(command.startswith(("pip ", "python ")) for command in fix)
 
 
+def test_a_build_by_cargo_that_lacks_nvcc_is_given_it_from_the_depot() -> None:
+    log = (
+        "error: failed to run custom build command for `cudarc v0.19.10`\n  --- stderr\n"
+        "  thread 'main' panicked at build.rs:81:18:\n  Failed to execute `nvcc`: Os { code: 2, kind: NotFound }\n"
+    )
+    command = first(log).fix[0].partition("$(")[2].partition(")")[0]
+    assert command == "flashdepot link candle --write --get --toolkit"
+
+
 def test_what_is_concluded_from_something_absent_is_only_possible() -> None:
     report = look("ModuleNotFoundError: No module named 'flash_attn_2_cuda'")
     assert not report.certain

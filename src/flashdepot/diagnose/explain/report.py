@@ -180,7 +180,8 @@ def _finding(hit: Hit, outcome: RuleOutcome, host: HostRecord | None, names: Map
         fix = [command for command in fix if not _PYTHONS.match(command)] or fix
     fix = sorted(fix, key=lambda command: _LONG in command)
     if rule.ours and ours and package.name != _UNNAMED and not outcome.amd and outcome.facts.can_run_ours:
-        fix = [_LINK if outcome.cargo else _INSTALL, *fix]
+        first = [_INSTALL] if not outcome.cargo else [] if advice is rule.fix_cargo else [_LINK]
+        fix = [*first, *fix]
     line = Line(hit.line.number, _shortened(hit.line.text))
     why = fill(rule.why, values)
     return Cause(rule.id, rule.title, RANKS[rule.rank], line, why, tuple(fix), tuple(facts), hit.certain, rule.or_else)
@@ -194,7 +195,9 @@ def _package_meant(outcome: RuleOutcome) -> Package:
 def _advice(rule: LogRule, outcome: RuleOutcome) -> Sequence[str]:
     if outcome.amd and rule.fix_amd:
         return rule.fix_amd
-    return rule.fix_windows if outcome.windows and rule.fix_windows else rule.fix
+    if outcome.windows and rule.fix_windows:
+        return rule.fix_windows
+    return rule.fix_cargo if outcome.cargo and outcome.facts.can_run_ours and rule.fix_cargo else rule.fix
 
 
 def fill(text: str, values: Mapping[str, str], quoted: Iterable[str] = ()) -> str:
