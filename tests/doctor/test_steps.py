@@ -169,6 +169,13 @@ def test_what_is_concluded_from_something_absent_is_only_possible() -> None:
     assert report.next_steps
 
 
+def test_seconds_of_installing_come_before_another_build_of_flash_attn() -> None:
+    steps = look("Building wheel for flash-attn\nERROR: Could not build wheels for flash-attn\n").next_steps
+    commands = [step for step in steps if step.startswith(("flashdepot ", "MAX_JOBS"))]
+    assert commands[0].startswith("flashdepot install ")
+    assert any(command.startswith("MAX_JOBS=1 pip install -v flash-attn") for command in commands)
+
+
 @pytest.mark.parametrize(
     ("line", "where"),
     [

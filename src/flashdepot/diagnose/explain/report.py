@@ -120,10 +120,11 @@ def _next_steps(outcome: RuleOutcome) -> tuple[str, ...]:
     """
     package = (outcome.package or _package_meant(outcome)).name
     log = "run.log" if outcome.run else "build.log"
-    steps = [*_stands_elsewhere(outcome), *_again(outcome, package)]
-    steps.append(f"flashdepot explain {log}; flashdepot doctor   # the new log, and what stands in the way here")
-    if package in _OURS and not outcome.amd:
+    steps = [*_stands_elsewhere(outcome)]
+    if package in _OURS and not (outcome.run or outcome.amd) and outcome.facts.can_run_ours:
         steps.append(f"flashdepot install   # in place of {package}: ready-made kernels, nothing to build")
+    steps += _again(outcome, package)
+    steps.append(f"flashdepot explain {log}; flashdepot doctor   # the new log, and what stands in the way here")
     line = "the first line above" if outcome.decided and outcome.errors else f"the first error of {log}"
     steps.append(
         f"search the issues of {package} for {line}; report it there with the whole log and the output of flashdepot host"
