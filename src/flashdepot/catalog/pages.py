@@ -31,10 +31,6 @@ Reader = Callable[[Any], Page]
 """Reads a page's document; raises ValueError when it is not what it should be."""
 
 
-class UnreachableError(NetworkError):
-    """The server of a listing did not take the connection, or dropped it."""
-
-
 @dataclass(frozen=True)
 class Listed:
     """All pages of a listing together, and how many of them had not changed."""
@@ -117,13 +113,8 @@ class Pages:
 
     def _get(self, url: str, etag: str) -> _Answer | None:
         """An answer, or ``None`` when the page still has this etag."""
-        try:
-            with network_errors(url, urlsplit(url).hostname or url, "try again later: what was known before is kept."):
-                return patiently(lambda: self._get_once(url, etag))
-        except NetworkError as error:
-            reason = error.__cause__
-            lost = isinstance(reason, requests.ConnectionError) and not isinstance(reason, requests.exceptions.SSLError)
-            raise (UnreachableError(error.message, hint=error.hint) if lost else error) from reason
+        with network_errors(url, urlsplit(url).hostname or url, "try again later: what was known before is kept."):
+            return patiently(lambda: self._get_once(url, etag))
 
     def _get_once(self, url: str, etag: str) -> _Answer | None:
         headers = {"If-None-Match": etag} if etag else {}

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from flashdepot.catalog.load import Catalog, Collection, Listing, encode, refreshed_path
-from flashdepot.catalog.pages import Pages, PageToken, UnreachableError
+from flashdepot.catalog.pages import Pages, PageToken
 from flashdepot.catalog.published_files import (
     Page,
     PublishedFile,
@@ -31,6 +31,7 @@ from flashdepot.errors import FlashdepotError, IntegrityError, NetworkError, Usa
 from flashdepot.facts import read_table
 from flashdepot.files.atomic import disk_errors, read_json, write_atomic, write_json
 from flashdepot.model.codec import plain, read
+from flashdepot.net.errors import UnreachableError
 from flashdepot.net.fetch import require_network
 from flashdepot.net.index import PackageIndex
 from flashdepot.net.transport import IndexSettings, read_index_settings

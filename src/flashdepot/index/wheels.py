@@ -70,21 +70,28 @@ def read_name(path: Path, uploaded: str) -> HeldName:
         raise _not_ours(path, "its version does not end in +flashdepot")
     if problems := read_wheel(path, lambda *_: None).problems:
         raise _damaged(path, problems[0])
-    version = f"{name.version}+{name.local}"
     with zipfile.ZipFile(path) as archive:
         try:
-            metadata = archive.read(f"{name.distribution}-{version}.dist-info/METADATA")
+            metadata = archive.read(f"{name.distribution}-{_full_version(name)}.dist-info/METADATA")
         except KeyError as error:
             raise _not_ours(path, str(error)) from error
-    row = IndexedFile(
-        filename=path.name,
-        sha256=sha256_file(path),
-        size=path.stat().st_size,
-        uploaded=uploaded,
-        metadata_sha256=hashlib.sha256(metadata).hexdigest(),
-        version=version,
-    )
-    return HeldName(path, row, metadata)
+    return HeldName(path, IndexedFile(**_fields_of_file(path, name, metadata, uploaded)), metadata)
+
+
+def _full_version(name: WheelName) -> str:
+    return f"{name.version}+{name.local}" if name.local else name.version
+
+
+def _fields_of_file(path: Path, name: WheelName, metadata: bytes, uploaded: str) -> dict[str, Any]:
+    """What the record says of every file."""
+    return {
+        "filename": path.name,
+        "sha256": sha256_file(path),
+        "size": path.stat().st_size,
+        "uploaded": uploaded,
+        "metadata_sha256": hashlib.sha256(metadata).hexdigest(),
+        "version": _full_version(name),
+    }
 
 
 def plain_name(filename: str) -> tuple[str, str]:
@@ -106,7 +113,7 @@ def read_held(path: Path, uploaded: str, *, thoroughly: bool = True) -> HeldWhee
     if thoroughly and (problems := read_wheel(path, lambda *_: None).problems):
         raise _damaged(path, problems[0])
     with zipfile.ZipFile(path) as archive:
-        folder = f"{name.distribution}-{name.version}{f'+{name.local}' if name.local else ''}.dist-info"
+        folder = f"{name.distribution}-{_full_version(name)}.dist-info"
         try:
             metadata, origin = (archive.read(f"{folder}/{text}") for text in ("METADATA", "flashdepot.json"))
             manifest = Manifest.from_json(json.loads(origin))
@@ -117,14 +124,9 @@ def read_held(path: Path, uploaded: str, *, thoroughly: bool = True) -> HeldWhee
         raise _not_ours(path, f"its manifest makes {made}")
     row = IndexedWheel.of(
         manifest,
-        filename=path.name,
-        version=folder.removeprefix(f"{name.distribution}-").removesuffix(".dist-info"),
         label=label,
-        sha256=sha256_file(path),
-        size=path.stat().st_size,
-        uploaded=uploaded,
-        metadata_sha256=hashlib.sha256(metadata).hexdigest(),
         manifest_sha256=hashlib.sha256(origin).hexdigest(),
+        **_fields_of_file(path, name, metadata, uploaded),
     )
     return HeldWheel(path, row, metadata, origin, manifest)
 

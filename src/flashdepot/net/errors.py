@@ -93,6 +93,10 @@ class NotThereError(NetworkError):
     """The server answers, and has no such file (any more)."""
 
 
+class UnreachableError(NetworkError):
+    """The server did not take the connection, or dropped it."""
+
+
 _GONE = {404, 410}
 _REFUSED = {401, 403, 407}
 
@@ -127,7 +131,8 @@ def _explain(error: requests.RequestException, wanted: str, server: str, elsewhe
         return NetworkError(said, hint=f"{refused if code in _REFUSED else 'Try again later'}, or {elsewhere}")
     if isinstance(error, (InvalidURL, InvalidSchema, MissingSchema, requests.TooManyRedirects)):
         return NetworkError(f"{cannot} {error}.", hint=f"Check the address, or {elsewhere}")
-    return NetworkError(
+    kind = UnreachableError if isinstance(error, requests.ConnectionError) else NetworkError
+    return kind(
         f"{cannot} {server} cannot be reached ({_innermost(error)}).",
         hint=f"Check the network and the proxy (HTTPS_PROXY, PIP_PROXY), or {elsewhere}",
     )

@@ -180,9 +180,9 @@ def _finding(hit: Hit, outcome: RuleOutcome, host: HostRecord | None, names: Map
     if outcome.cargo:
         fix = [command for command in fix if not _PYTHONS.match(command)] or fix
     fix = sorted(fix, key=lambda command: _LONG in command)
-    if rule.ours and ours and package.name != _UNNAMED and not outcome.amd and outcome.facts.can_run_ours:
-        first = [_INSTALL] if not outcome.cargo else [] if advice is rule.fix_cargo else [_LINK]
-        fix = [*first, *fix]
+    may_have_ours = rule.ours and ours and package.name != _UNNAMED and not outcome.amd and outcome.facts.can_run_ours
+    if may_have_ours and advice is not rule.fix_cargo:
+        fix = [_LINK if outcome.cargo else _INSTALL, *fix]
     line = Line(hit.line.number, _shortened(hit.line.text))
     why = fill(rule.why, values)
     return Cause(rule.id, rule.title, RANKS[rule.rank], line, why, tuple(fix), tuple(facts), hit.certain, rule.or_else)
