@@ -4,7 +4,8 @@ Usage: python benchmarks/fp8_speed.py ours | mla     with torch and a wheel of -
        python benchmarks/fp8_speed.py cudnn          with JAX for CUDA
 
 Prints milliseconds, the median of rounds of several calls, and TFLOP/s, or for MLA's decoding also the bytes of its cache a
-second. cuDNN has one factor for a tensor and writes o in e4m3; ours has factors of each sequence and head and writes bf16.
+second, beside the same by torch's matrix products, and how fast the memory copies. cuDNN has one factor for a tensor and
+writes o in e4m3; ours has factors of each sequence and head and writes bf16.
 """
 
 from __future__ import annotations
@@ -79,14 +80,23 @@ def ours() -> None:
             report("bf16", dim, heads, batch, length, causal, of_torch(half))
 
 
+def copied() -> float:
+    """The memory's speed: GB/s, read and written, of a copy of 1 GiB."""
+    import torch  # noqa: PLC0415
+
+    source, target = (torch.empty(1 << 30, device="cuda", dtype=torch.uint8) for _ in range(2))
+    return 2 * len(source) / of_torch(lambda: target.copy_(source)) / 1e6
+
+
 def mla() -> None:
     import torch  # noqa: PLC0415
     from flash_attn_interface import flash_attn_with_kvcache  # noqa: PLC0415
 
     print(torch.cuda.get_device_name())
+    print(f"copy: {copied():.0f} GB/s read and written", flush=True)
     heads = 128
     for batch, rows, length, page in (
-        (1, 1, 8192, 64), (16, 1, 4096, 64), (64, 1, 4096, 64), (128, 1, 4096, 64), (128, 1, 8192, 64), (128, 1, 4096, 0),
+        (1, 1, 8192, 64), (16, 1, 4096, 64), (64, 1, 4096, 64), (128, 1, 4096, 64), (128, 1, 8192, 64), (16, 1, 4096, 0), (128, 1, 4096, 0),
         (128, 2, 4096, 64), (128, 1, 4096, 1), (1, 4096, 4096, 0),
     ):  # fmt: skip
         q = torch.randn(batch, rows, heads, 64, device="cuda", dtype=torch.bfloat16)
@@ -97,7 +107,7 @@ def mla() -> None:
         table = torch.randperm(pool[0], device="cuda").view(batch, -1).to(torch.int32) if page else None
         used = torch.full((batch,), length, device="cuda", dtype=torch.int32)
 
-        def call(q: Any = q, k: Any = k, v: Any = v, qv: Any = qv, used: Any = used, table: Any = table) -> object:
+        def call(q: Any = q, k: Any = k, v: Any = v, qv: Any = qv, used: Any = used, table: Any = table) -> Any:
             return flash_attn_with_kvcache(q, k, v, qv=qv, cache_seqlens=used, page_table=table, causal=True)
 
         try:
@@ -113,6 +123,34 @@ def mla() -> None:
             f"{cache / ms / 1e6:.0f} GB/s of cache",
             flush=True,
         )
+        if page or rows not in (1, length):
+            continue
+
+        queries, keys = torch.cat((q, qv), -1), torch.cat((k, v), -1)[:, :, 0]
+
+        def plain(queries: Any = queries, keys: Any = keys, causal: bool = rows > 1) -> Any:
+            return plainly(queries, keys, causal=causal)
+
+        expected = plain().float()
+        worst = (call().float() - expected).abs().max() / expected.abs().max()
+        ms = of_torch(plain)
+        print(
+            f"torch b{batch} rows {rows} keys {length}: {ms:.4f} ms; ours off by {worst:.5f} of its largest", flush=True
+        )
+
+
+def plainly(queries: Any, keys: Any, *, causal: bool) -> Any:
+    """The same by torch's matrix products over contiguous keys of 64 and 512 numbers, which all heads share."""
+    import torch  # noqa: PLC0415
+
+    batch, rows, heads, dim = queries.shape
+    scores = queries.reshape(batch, rows * heads, dim) @ keys.transpose(1, 2)
+    scores = scores.view(batch, rows, heads, -1).float() * dim**-0.5
+    if causal:
+        hidden = torch.ones(rows, scores.shape[-1], dtype=torch.bool, device=queries.device).triu(1)
+        scores = scores.masked_fill(hidden[:, None], float("-inf"))
+    weights = scores.softmax(-1).to(keys.dtype).view(batch, rows * heads, -1)
+    return (weights @ keys[:, :, dim - 512 :]).view(batch, rows, heads, -1)
 
 
 def cudnn() -> None:
