@@ -68,6 +68,10 @@ class IntegrityError(FlashdepotError):
     exit_code = 6
 
 
+GET_NEWER = "in its clone: git pull && uv tool install --force . (or: pip install .)"
+"""How a newer flashdepot is had while it is not on PyPI."""
+
+
 class NewerError(IntegrityError):
     """A file is whole, and has a word that this flashdepot does not know: a newer one wrote it."""
 

@@ -10,7 +10,7 @@ import pytest
 
 from flashdepot.depot import Depot
 from flashdepot.depot.verify import verify
-from flashdepot.errors import IntegrityError, MissingToolError, NewerError
+from flashdepot.errors import GET_NEWER, IntegrityError, MissingToolError, NewerError
 from flashdepot.files.atomic import read_json, sha256_file
 from flashdepot.model.manifest import Manifest, ManifestFile
 from support.depots import (
@@ -190,7 +190,7 @@ def test_a_word_of_a_newer_release_is_told_as_that_and_its_library_is_kept(
     rewrite_record(path, lambda data: json.loads(json.dumps(data).replace('"dtype": "bf16"', '"dtype": "e2m1"')))
     assert list(depot.artifacts.manifests()) == []
     assert "was written by a newer flashdepot: selection.units[0].dtype is 'e2m1'" in problems[0]
-    assert "pip install --upgrade flashdepot" in problems[0]
+    assert GET_NEWER in problems[0]
     assert "damaged" not in problems[0]
     with pytest.raises(NewerError):
         depot.artifacts.load(later.recipe_key)

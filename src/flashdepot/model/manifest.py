@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from flashdepot.errors import IntegrityError, NewerError
+from flashdepot.errors import GET_NEWER, IntegrityError, NewerError
 from flashdepot.model.codec import Digest, Natural, UnknownWordError, is_digest, plain, read
 from flashdepot.model.recipe import HOST_COMPILERS, ToolchainId, UpstreamId, leading
 from flashdepot.model.selection import Selection
@@ -158,7 +158,7 @@ def unusable(name: object, error: Exception, hint: str = "") -> IntegrityError:
     if isinstance(error, UnknownWordError):
         return NewerError(
             f"{name} was written by a newer flashdepot: {error}.",
-            hint="Use that release here too: pip install --upgrade flashdepot",
+            hint=f"Use that release here too: {GET_NEWER}",
         )
     return IntegrityError(f"{name} cannot be used: {error}.", hint=hint)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from flashdepot.errors import IntegrityError, UsageError
+from flashdepot.facts import read_table
 from flashdepot.model.recipe import UpstreamId
 from flashdepot.model.selection import Feature, Unit
 
@@ -120,6 +121,13 @@ def source_digest(layout: Layout, files: PlainFiles) -> str:
     for name in sorted(files.below(*layout.sources(files))):
         digest.update(f"{name}\0{files.digest(name)}\n".encode(errors="surrogateescape"))
     return digest.hexdigest()
+
+
+def read_sdists(table: Path, units: frozenset[Unit], features: frozenset[Feature]) -> dict[str, Sdist]:
+    """The sdists of a table by version, newest last, which all have the same units and features."""
+    data = read_table(table)
+    project = data["project"]
+    return {entry["version"]: Sdist(project, units=units, features=features, **entry) for entry in data["sdist"]}
 
 
 class Sdist(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flashdepot.errors import IncompatibleError, UsageError
+from flashdepot.errors import GET_NEWER, IncompatibleError, UsageError
 from flashdepot.files.directory import PlainFiles
 from flashdepot.kernels.fa4.actions import TABLES, Measured, Slower, read_table, slower, table_lines
 from flashdepot.kernels.fa4.sources import KERNELS, Fa4Layout
@@ -102,7 +102,7 @@ def test_a_source_for_another_version_of_the_dsl_is_refused(
         f"{source} is written for CuTe DSL {wanted}, and flashdepot compiles FlashAttention-4 with CuTe DSL "
         f"{provided_version()}."
     )
-    assert "pip install --upgrade flashdepot" in str(error.value.hint)
+    assert GET_NEWER in str(error.value.hint)
 
 
 def test_a_folder_without_the_kernels_is_refused(tmp_path: Path) -> None:

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flashdepot.errors import MissingToolError, UsageError
-from flashdepot.facts import read_table
 from flashdepot.kernels.fa3.units import FEATURES, units
 from flashdepot.model.selection import Feature, Unit
-from flashdepot.upstream.source import UNKNOWN_VERSION, Sdist
+from flashdepot.upstream.source import UNKNOWN_VERSION, Sdist, read_sdists
 
 if TYPE_CHECKING:
     from flashdepot.files.directory import PlainFiles
@@ -74,16 +73,10 @@ class Fa3Layout:
         return (*beside, CUTLASS_INCLUDE)
 
 
-DATA = Path(__file__).with_name("sdists.toml")
-
-
 @cache
 def published() -> Mapping[str, Sdist]:
     """Every sdist by its version, newest last."""
-    data = read_table(DATA)
-    return {
-        entry["version"]: Sdist(data["project"], units=units(), features=FEATURES, **entry) for entry in data["sdist"]
-    }
+    return read_sdists(Path(__file__).with_name("sdists.toml"), units(), FEATURES)
 
 
 def licences(files: PlainFiles) -> dict[str, str]:

@@ -8,11 +8,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flashdepot.errors import IncompatibleError, UsageError
-from flashdepot.facts import read_table
+from flashdepot.errors import GET_NEWER, IncompatibleError, UsageError
 from flashdepot.kernels.fa4.units import units
 from flashdepot.model.selection import Feature, Unit
-from flashdepot.upstream.source import UNKNOWN_VERSION, Sdist
+from flashdepot.upstream.source import UNKNOWN_VERSION, Sdist, read_sdists
 
 if TYPE_CHECKING:
     from flashdepot.files.directory import PlainFiles
@@ -85,18 +84,11 @@ def _require_dsl(files: PlainFiles) -> None:
     if not fits:
         raise IncompatibleError(
             f"{files.root} is written for CuTe DSL {wanted}, and flashdepot compiles FlashAttention-4 with CuTe DSL {provided}.",
-            hint="Leave out --upstream to compile the published version, or get a newer flashdepot: "
-            "pip install --upgrade flashdepot",
+            hint=f"Leave out --upstream to compile the published version, or get a newer flashdepot: {GET_NEWER}",
         )
-
-
-DATA = Path(__file__).with_name("sdists.toml")
 
 
 @cache
 def published() -> Mapping[str, Sdist]:
     """Every sdist by its version, newest last."""
-    data = read_table(DATA)
-    return {
-        entry["version"]: Sdist(data["project"], units=units(), features=FEATURES, **entry) for entry in data["sdist"]
-    }
+    return read_sdists(Path(__file__).with_name("sdists.toml"), units(), FEATURES)
