@@ -70,7 +70,7 @@ def test_a_mode_that_old_drivers_cannot_read_raises_the_floor_of_cuda_12() -> No
 def test_kernels_stay_hidden_from_other_libraries() -> None:
     options = frozenset({"--static-global-template-stub", "--device-entity-has-hidden-visibility"})
     kit = replace(COMPILERS, nvcc_options=options)
-    flags = family_of("fa2").flags(kit, parse_list("80"), front_end="shared", compress="none")
+    flags = family_of("fa2").compiler.flags(kit, parse_list("80"), front_end="shared", compress="none")
     assert "--static-global-template-stub=true" in flags
     assert "--device-entity-has-hidden-visibility=true" in flags
 
@@ -79,7 +79,7 @@ def test_the_config_header_says_what_is_in_the_library() -> None:
     units = make_recipe().selection.units
     recipe = make_recipe("80,90", selection=Selection(units, frozenset({Feature.SOFTCAP})))
     source = Identified(recipe.upstream, units | {make_unit(head_dim=32)}, ALL_FEATURES)
-    lines = family_of("fa2").config_lines(recipe.selection, recipe.target.sass, source)
+    lines = family_of("fa2").compiler.config_lines(recipe.selection, recipe.target.sass, source)
     text = actions.config_header(recipe, lines)
     assert '#define FA2_CONFIG_UPSTREAM "2.8.3.post2"' in text
     assert "#define FA_CONFIG_CUDA 13000\n" in text

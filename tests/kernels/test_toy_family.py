@@ -80,7 +80,7 @@ def test_a_request_that_names_it_asks_for_its_kernels_and_its_source(tmp_path: P
 def kernel(tmp_path: Path, tree: SourceTree, recipe: Recipe) -> Path:
     """The object of its kernel in a depot, compiled by the family's action the first time, and found the second."""
     provided = TOY.provide(recipe.target.platform, tmp_path, print)
-    planned = family_of("toy").actions(recipe, tree.identified, COMPILERS)
+    planned = family_of("toy").compiler.actions(recipe, tree.identified, COMPILERS)
     depot = Depot(tmp_path / "depot")
     places = PlaceNames((("toy", tree.root), *provided.items()))
     for compiled in ({"toy_kernel"}, set()):
@@ -103,7 +103,7 @@ def header(recipe: Recipe, tree: SourceTree) -> str:
     lines = [
         line
         for family, source in (("fa2", fa2), ("toy", tree.identified))
-        for line in family_of(family).config_lines(recipe.selection, recipe.target.sass, source)
+        for line in family_of(family).compiler.config_lines(recipe.selection, recipe.target.sass, source)
     ]
     return config_header(recipe, lines)
 

@@ -29,7 +29,7 @@ def make_unit(**changes: Any) -> Unit:
 def make_flags(compilers: Compilers, sass: str = "80,90") -> dict[str, tuple[str, ...]]:
     listed = parse_list(sass)
     own = c_layer_flags(compilers, listed, {"fa2": oldest_gpu()}, front_end="shared", compress="size")
-    return {"fa2": family_of("fa2").flags(compilers, listed, front_end="shared", compress="size"), **own}
+    return {"fa2": family_of("fa2").compiler.flags(compilers, listed, front_end="shared", compress="size"), **own}
 
 
 def make_recipe(sass: str = "80,90", **changes: Any) -> Recipe:
@@ -54,4 +54,4 @@ def make_action(name: str = "flash_fwd_hdim64_bf16_sm80", **changes: Any) -> Act
 def fa2_actions(recipe: Recipe, compilers: Compilers = COMPILERS) -> tuple[Action, ...]:
     source = Identified(recipe.upstream, recipe.selection.units, ALL_FEATURES)
     own = c_layer_actions(recipe, compilers, {"fa2": family_of("fa2").c_layer_words})
-    return (*family_of("fa2").actions(recipe, source, compilers), *own)
+    return (*family_of("fa2").compiler.actions(recipe, source, compilers), *own)

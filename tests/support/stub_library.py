@@ -150,7 +150,7 @@ def write_config(folder: Path) -> None:
     lines = [
         line
         for name, family in families.items()
-        for line in family.config_lines(
+        for line in family.compiler.config_lines(
             wanted.Selection(frozenset(family.full()), ALL_FEATURES), recipe.target.sass, known[name]
         )
     ]

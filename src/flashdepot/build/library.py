@@ -89,7 +89,7 @@ class BuildPlan(msgspec.Struct, frozen=True):
         return tuple(
             action
             for family, tree in self.trees.items()
-            for action in family_of(family).actions(self.recipe, tree.identified, self.compilers)
+            for action in family_of(family).compiler.actions(self.recipe, tree.identified, self.compilers)
         ) + tuple(c_layer_actions(self.recipe, self.compilers, {f: family_of(f).c_layer_words for f in self.trees}))
 
     def places(self, generated: Path) -> PlaceNames:
@@ -124,7 +124,7 @@ def prepare(
     sass = choose_sass(wanted, nvcc.version, nvcc.codes)
     compress = options.compress or usual_compression(nvcc.version)
     flags = {
-        family: family_of(family).flags(compilers, sass, front_end=options.front_end, compress=compress)
+        family: family_of(family).compiler.flags(compilers, sass, front_end=options.front_end, compress=compress)
         for family in trees
     }
     oldest = {family: family_of(family).oldest_gpu for family in trees}
@@ -159,7 +159,7 @@ def _engine(plan: BuildPlan, depot: Depot, limits: Limits, progress: BuildProgre
     lines = [
         line
         for family, tree in plan.trees.items()
-        for line in family_of(family).config_lines(recipe.selection, recipe.target.sass, tree.identified)
+        for line in family_of(family).compiler.config_lines(recipe.selection, recipe.target.sass, tree.identified)
     ]
     text = config_header(recipe, lines)
     (generated / CONFIG_HEADER).write_text(text, encoding="utf-8", newline="\n")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from flashdepot.events import Fetch, OnFile
@@ -18,6 +18,24 @@ if TYPE_CHECKING:
     from flashdepot.model.selection import Feature, Selection, Unit
     from flashdepot.model.target import Architecture, Platform
     from flashdepot.upstream import Identified, Sources
+
+
+class UnitCompiler(Protocol):
+    """How a family's units are compiled: what its module ``actions`` has."""
+
+    def flags(
+        self, compilers: Compilers, sass: Sequence[Architecture], *, front_end: str, compress: str
+    ) -> tuple[str, ...]:
+        """What every unit is compiled with, besides what differs from unit to unit."""
+
+    def actions(self, recipe: Recipe, source: Identified, compilers: Compilers) -> Iterable[Action]:
+        """Every compiler run that the family's kernels take.
+
+        Names of actions differ, also from those of other families.
+        """
+
+    def config_lines(self, selection: Selection, sass: Sequence[Architecture], source: Identified) -> Iterable[str]:
+        """The lines of the generated header that tell the C layer what of the family a library holds."""
 
 
 class Family(ABC):
@@ -69,22 +87,10 @@ class Family(ABC):
         """What :meth:`provide` would fetch."""
         return ()
 
+    @property
     @abstractmethod
-    def flags(
-        self, compilers: Compilers, sass: Sequence[Architecture], *, front_end: str, compress: str
-    ) -> tuple[str, ...]:
-        """What every unit is compiled with, besides what differs from unit to unit."""
-
-    @abstractmethod
-    def actions(self, recipe: Recipe, source: Identified, compilers: Compilers) -> tuple[Action, ...]:
-        """Every compiler run that the family's kernels take.
-
-        Names of actions differ, also from those of other families.
-        """
-
-    @abstractmethod
-    def config_lines(self, selection: Selection, sass: Sequence[Architecture], source: Identified) -> Iterable[str]:
-        """The lines of the generated header that tell the C layer what of the family a library holds."""
+    def compiler(self) -> UnitCompiler:
+        """How its units are compiled, which is imported when it is asked for: every command knows the families."""
 
     @abstractmethod
     def licences(self, files: PlainFiles) -> Mapping[str, str]:

@@ -40,11 +40,11 @@ def test_it_is_built_only_where_it_is_named() -> None:
 def test_the_c_layer_is_told_the_units_and_whether_parts_are_combined() -> None:
     source = published()["0.0.34"].identified
     plain = frozenset(u for u in units() if u.dtype is Dtype.E4M3 and u.pass_ is Pass.FWD)
-    lines = list(actions.config_lines(Selection(plain, frozenset({Feature.LOCAL})), source))
+    lines = list(actions.config_lines(Selection(plain, frozenset({Feature.LOCAL})), (), source))
     assert "#define FA3_CONFIG_HAS_COMBINE 0" in lines
     assert "#define FA3_CONFIG_HAS_LOCAL 1" in lines
     assert lines[-1].count("X(e4m3") == 6
-    assert "#define FA3_CONFIG_HAS_COMBINE 1" in list(actions.config_lines(Selection(units(), frozenset()), source))
+    assert "#define FA3_CONFIG_HAS_COMBINE 1" in list(actions.config_lines(Selection(units(), frozenset()), (), source))
 
 
 def tree(folder: Path, *names: str) -> PlainFiles:

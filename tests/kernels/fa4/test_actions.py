@@ -16,6 +16,7 @@ from flashdepot.depot import Depot
 from flashdepot.events import BuildProgress
 from flashdepot.kernels.fa4 import Fa4, actions
 from flashdepot.kernels.fa4.actions import WORKER
+from flashdepot.kernels.fa4.sources import published
 from flashdepot.kernels.fa4.units import unit_of, units
 from flashdepot.kernels.fa4.variants import Variant
 from flashdepot.model.codec import read
@@ -25,6 +26,7 @@ from flashdepot.model.selection import ALL_FEATURES, PROFILES, Feature, Pass, Se
 from flashdepot.model.target import Platform, Target, Version, parse_list
 from support.recipes import make_recipe
 
+SOURCE = published()["4.0.0b36"].identified
 BACKWARD = unit_of(Variant("bwd", 128, "bf16", "packed", "full", several_heads=True))
 
 
@@ -94,7 +96,7 @@ def test_consumer_blackwell_has_forward_kernels() -> None:
     action = made["fa4_sm120f_fwd_d96_fp16_dense_causal"]
     job = json.loads(action.arguments[-1])
     assert (job["arch"], job["tile_m"], job["tile_n"]) == ("sm_120f", 128, 64)
-    lines = "\n".join(actions.config_lines(recipe.selection, recipe.target.sass, "4.0.0b36"))
+    lines = "\n".join(actions.config_lines(recipe.selection, recipe.target.sass, SOURCE))
     assert "#define FA4_CONFIG_SASS 90, 120\n" in lines
     assert "X(120, f, fwd, fp16, 96, 96, dense, causal, 0, 0, 0, 0, 128, 64, fwd_d96_fp16_dense_causal)" in lines
 
@@ -165,7 +167,7 @@ def test_the_host_that_launches_a_kernel_is_in_its_key_and_the_place_of_tools_is
 
 def test_the_table_of_the_c_layer_has_a_row_for_each_object() -> None:
     recipe = recipe_of(BACKWARD, unit_of(Variant("fwd", 64, "fp16", "paged", "local", softcap=True)))
-    lines = list(actions.config_lines(recipe.selection, recipe.target.sass, "4.0.0b36"))
+    lines = list(actions.config_lines(recipe.selection, recipe.target.sass, SOURCE))
     table = next(line for line in lines if line.startswith("#define FA4_CONFIG_UNITS(X)"))
     rows = [row.strip() for row in table.split("\\\n")[1:]]
     assert {f"fa4_sm90a_{row.rstrip(')').rsplit(' ', 1)[1]}" for row in rows} == {

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from flashdepot.files.directory import PlainFiles
 from flashdepot.kernels.actions import Compilers
-from flashdepot.kernels.family import Family
+from flashdepot.kernels.family import Family, UnitCompiler
 from flashdepot.model.recipe import Action, Estimate, Recipe
 from flashdepot.model.selection import Dtype, Feature, Pass, Selection, Unit
 from flashdepot.model.target import Architecture, Platform
@@ -63,6 +63,10 @@ class Toy(Family):
 
     def provide(self, platform: Platform, folder: Path, on_file: Callable[[str], None]) -> Mapping[str, Path]:
         return {"toy_compiler": Path(str(shutil.which("g++")))}
+
+    @property
+    def compiler(self) -> UnitCompiler:
+        return self
 
     def flags(
         self, compilers: Compilers, sass: Sequence[Architecture], *, front_end: str, compress: str

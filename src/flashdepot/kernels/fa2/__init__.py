@@ -2,59 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from flashdepot.kernels.fa2 import units
 from flashdepot.kernels.fa2.sources import CUTLASS_INCLUDE, SOURCE_DIR, Fa2Layout, licences, published
-from flashdepot.kernels.family import Family
-from flashdepot.model.target import Architecture
+from flashdepot.kernels.family import Family, UnitCompiler
 from flashdepot.upstream import Sources
 
 if TYPE_CHECKING:
     from flashdepot.files.directory import PlainFiles
-    from flashdepot.kernels.actions import Compilers
-    from flashdepot.model.recipe import Action, Estimate, Recipe
-    from flashdepot.model.selection import Feature, Selection, Unit
-    from flashdepot.upstream import Identified
+    from flashdepot.model.recipe import Estimate
+    from flashdepot.model.selection import Feature, Unit
 
 _PACKAGE = "flash_attn"
 
 
 class Fa2(Family):
-    """The family ``fa2``: upstream's own releases, for every GPU from Ampere on.
-
-    What only a build asks for is imported when it is asked for: every command knows the families.
-    """
+    """The family ``fa2``: upstream's own releases, for every GPU from Ampere on."""
 
     name = units.NAME
     title = "FlashAttention-2"
-    oldest_gpu = Architecture(8, 0)
-    """Ampere: the kernels use ``cp.async`` and its tensor-core shapes."""
+    oldest_gpu = units.OLDEST
     sources = Sources(Fa2Layout(), published)
     c_layer_words = (units.NAMESPACE_MACRO, f"-I{{upstream}}/{SOURCE_DIR}", f"-I{{upstream}}/{CUTLASS_INCLUDE}")
     """Its folder of the C layer includes upstream's headers."""
 
-    def flags(
-        self, compilers: Compilers, sass: Sequence[Architecture], *, front_end: str, compress: str
-    ) -> tuple[str, ...]:
-        """Upstream's own flags, the namespace, and what nvcc is given for every source."""
-        from flashdepot.kernels.fa2 import actions  # noqa: PLC0415
+    @property
+    def compiler(self) -> UnitCompiler:
+        """Its module ``actions``."""
+        from flashdepot.kernels.fa2 import actions  # noqa: PLC0415  (only a build asks for it)
 
-        return actions.flags(compilers, sass, front_end=front_end, compress=compress, oldest=self.oldest_gpu)
-
-    def actions(self, recipe: Recipe, source: Identified, compilers: Compilers) -> tuple[Action, ...]:
-        """The compiler runs of each translation unit."""
-        from flashdepot.kernels.fa2 import actions  # noqa: PLC0415
-
-        return tuple(actions.actions(recipe, source, compilers))
-
-    def config_lines(self, selection: Selection, sass: Sequence[Architecture], source: Identified) -> Iterator[str]:
-        """The version and its quirks, the head dims of the tree, the features, and the units of each pass."""
-        from flashdepot.kernels.fa2 import actions  # noqa: PLC0415
-
-        return actions.config_lines(selection, sass, source)
+        return actions
 
     def licences(self, files: PlainFiles) -> Mapping[str, str]:
         """The texts of flash-attention and of CUTLASS."""

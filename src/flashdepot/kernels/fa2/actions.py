@@ -13,7 +13,7 @@ from packaging.version import InvalidVersion, Version
 from flashdepot.facts import read_table
 from flashdepot.kernels.actions import Compilers, c_string, cuda_actions
 from flashdepot.kernels.fa2.sources import CUTLASS_INCLUDE, SOURCE_DIR
-from flashdepot.kernels.fa2.units import NAME, NAMESPACE_MACRO
+from flashdepot.kernels.fa2.units import NAME, NAMESPACE_MACRO, OLDEST
 from flashdepot.model.recipe import Action, Recipe
 from flashdepot.model.selection import Feature, Pass, Selection
 from flashdepot.model.target import Architecture
@@ -34,15 +34,13 @@ _UPSTREAM_FLAGS = (
 )
 
 
-def flags(
-    compilers: Compilers, sass: Sequence[Architecture], *, front_end: str, compress: str, oldest: Architecture
-) -> tuple[str, ...]:
+def flags(compilers: Compilers, sass: Sequence[Architecture], *, front_end: str, compress: str) -> tuple[str, ...]:
     """What every CUDA source is compiled with, besides its own macros and include folders.
 
     With the ``shared`` front end code is generated once, for the oldest architecture: upstream's code asks no more of
     ``__CUDA_ARCH__`` than that it is at least 800, so this gives the same algorithm as code generated for each.
     """
-    virtual = oldest if front_end == "shared" else None
+    virtual = OLDEST if front_end == "shared" else None
     more = nvcc_flags(sass, virtual=virtual, compress=compress, options=compilers.nvcc_options)
     return (*_UPSTREAM_FLAGS, NAMESPACE_MACRO, *more)
 

@@ -12,8 +12,12 @@ from pathlib import Path
 
 from flashdepot.model.recipe import Estimate
 from flashdepot.model.selection import ALL_FEATURES, Dtype, Feature, Pass, Unit
+from flashdepot.model.target import Architecture
 
 NAME = "fa2"
+
+OLDEST = Architecture(8, 0)
+"""Ampere: the kernels use ``cp.async`` and its tensor-core shapes."""
 
 NAMESPACE = "flashdepot_fa2"
 """The C++ namespace of the kernels: ours, so that another FlashAttention in the same process never meets them."""

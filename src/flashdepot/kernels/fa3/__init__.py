@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from flashdepot.kernels.fa3 import units
 from flashdepot.kernels.fa3.sources import SOURCE_DIR, Fa3Layout, licences, published
-from flashdepot.kernels.family import Family
+from flashdepot.kernels.family import Family, UnitCompiler
 from flashdepot.model.target import Architecture
 from flashdepot.upstream import Sources
 
 if TYPE_CHECKING:
     from flashdepot.files.directory import PlainFiles
-    from flashdepot.kernels.actions import Compilers
-    from flashdepot.model.recipe import Action, Estimate, Recipe
-    from flashdepot.model.selection import Feature, Selection, Unit
+    from flashdepot.model.recipe import Estimate
+    from flashdepot.model.selection import Feature, Unit
     from flashdepot.model.target import Platform
-    from flashdepot.upstream import Identified
 
 
 class Fa3(Family):
-    """The family ``fa3``: FP8, and absorbed multi-head latent attention.
-
-    What only a build asks for is imported when it is asked for: every command knows the families.
-    """
+    """The family ``fa3``: FP8, and absorbed multi-head latent attention."""
 
     name = units.NAME
     title = "FlashAttention-3"
@@ -46,30 +41,12 @@ class Fa3(Family):
         """Whether it is a Hopper."""
         return unit.family == self.name and units.HOPPER.runs_on(gpu)
 
-    def flags(
-        self,
-        compilers: Compilers,
-        sass: Sequence[Architecture],  # noqa: ARG002
-        *,
-        front_end: str,  # noqa: ARG002
-        compress: str,
-    ) -> tuple[str, ...]:
-        """Upstream's own flags, and what nvcc is given for every source; always for Hopper."""
-        from flashdepot.kernels.fa3 import actions  # noqa: PLC0415
+    @property
+    def compiler(self) -> UnitCompiler:
+        """Its module ``actions``."""
+        from flashdepot.kernels.fa3 import actions  # noqa: PLC0415  (only a build asks for it)
 
-        return actions.flags(compilers, compress=compress)
-
-    def actions(self, recipe: Recipe, source: Identified, compilers: Compilers) -> tuple[Action, ...]:  # noqa: ARG002
-        """The compiler runs of each translation unit, and of what they call."""
-        from flashdepot.kernels.fa3 import actions  # noqa: PLC0415
-
-        return tuple(actions.actions(recipe, compilers))
-
-    def config_lines(self, selection: Selection, sass: Sequence[Architecture], source: Identified) -> Iterable[str]:  # noqa: ARG002
-        """The version, the features, and the units."""
-        from flashdepot.kernels.fa3 import actions  # noqa: PLC0415
-
-        return actions.config_lines(selection, source)
+        return actions
 
     def licences(self, files: PlainFiles) -> Mapping[str, str]:
         """The texts of flash-attention and of the CUTLASS in the tree."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from flashdepot.kernels.actions import Compilers, c_string, cuda_actions
 from flashdepot.kernels.fa3.sources import CUTLASS_INCLUDE, SOURCE_DIR, UNITS_DIR
 from flashdepot.kernels.fa3.units import HOPPER, NAME, NAMES, row
 from flashdepot.model.recipe import Action, Recipe
 from flashdepot.model.selection import Feature, Pass, Selection
+from flashdepot.model.target import Architecture
 from flashdepot.toolchain.nvcc import nvcc_flags
 from flashdepot.upstream import Identified
 
@@ -33,13 +34,19 @@ _PREPARES, _COMBINES = "flash_prepare_scheduler", "flash_fwd_combine"
 """What units for lists of lengths call before, and units for parts of the keys after."""
 
 
-def flags(compilers: Compilers, *, compress: str) -> tuple[str, ...]:
+def flags(
+    compilers: Compilers,
+    sass: Sequence[Architecture],  # noqa: ARG001
+    *,
+    front_end: str,  # noqa: ARG001
+    compress: str,
+) -> tuple[str, ...]:
     """What every source is compiled with, besides its macros and include folders: for Hopper, whatever else is asked for."""
     more = nvcc_flags((HOPPER,), virtual=None, compress=compress, options=compilers.nvcc_options)
     return (*_UPSTREAM_FLAGS, *more)
 
 
-def actions(recipe: Recipe, compilers: Compilers) -> Iterator[Action]:
+def actions(recipe: Recipe, source: Identified, compilers: Compilers) -> Iterator[Action]:  # noqa: ARG001
     """The compiler runs of each translation unit, and of what they call."""
     words = (*MACROS, f"-I{CUTLASS_INCLUDE}", f"-I{SOURCE_DIR}")
     units = {unit.name: unit for unit in sorted(recipe.selection.units) if unit.family == NAME}
@@ -53,7 +60,7 @@ def actions(recipe: Recipe, compilers: Compilers) -> Iterator[Action]:
         )
 
 
-def config_lines(selection: Selection, source: Identified) -> Iterator[str]:
+def config_lines(selection: Selection, sass: Sequence[Architecture], source: Identified) -> Iterator[str]:  # noqa: ARG001
     """Yield the version, the architectures, the features, and the units (native/src/fa3/units.cpp)."""
     yield f'#define FA3_CONFIG_UPSTREAM "{c_string(source.id.version)}"'
     yield from (f"#define FA3_CONFIG_HAS_{f.value.upper()} {int(f in selection.features)}" for f in Feature)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,25 +11,20 @@ from flashdepot.events import Fetch
 from flashdepot.kernels.fa4 import units
 from flashdepot.kernels.fa4.sources import Fa4Layout, published
 from flashdepot.kernels.fa4.units import HOSTS, MACHINES, PYTHONS, SASS, TESTED, code_for
-from flashdepot.kernels.family import Family
+from flashdepot.kernels.family import Family, UnitCompiler
 from flashdepot.model.target import Architecture
 from flashdepot.upstream import Sources
 
 if TYPE_CHECKING:
     from flashdepot.events import OnFile
     from flashdepot.files.directory import PlainFiles
-    from flashdepot.kernels.actions import Compilers
-    from flashdepot.model.recipe import Action, Estimate, Recipe
-    from flashdepot.model.selection import Feature, Selection, Unit
+    from flashdepot.model.recipe import Estimate
+    from flashdepot.model.selection import Feature, Unit
     from flashdepot.model.target import Platform
-    from flashdepot.upstream import Identified
 
 
 class Fa4(Family):
-    """The family ``fa4``.
-
-    What only a build asks for is imported when it is asked for: every command knows the families.
-    """
+    """The family ``fa4``."""
 
     name = units.NAME
     title = "FlashAttention-4"
@@ -74,23 +69,12 @@ class Fa4(Family):
         there = cute_dsl.is_dsl_provided(platform, cute_dsl.running_python(), folder)
         return () if there else (Fetch("CuTe DSL", cute_dsl.SIZE, cute_dsl.UNPACKED),)
 
-    def flags(self, *_: object, **__: object) -> tuple[str, ...]:
-        """Which CuTe DSL compiles; the rest differs from kernel to kernel."""
-        from flashdepot.kernels.fa4 import actions  # noqa: PLC0415
+    @property
+    def compiler(self) -> UnitCompiler:
+        """Its module ``actions``."""
+        from flashdepot.kernels.fa4 import actions  # noqa: PLC0415  (only a build asks for it)
 
-        return actions.flags()
-
-    def actions(self, recipe: Recipe, source: Identified, compilers: Compilers) -> tuple[Action, ...]:  # noqa: ARG002
-        """One run of the compile worker a kernel and architecture."""
-        from flashdepot.kernels.fa4 import actions  # noqa: PLC0415
-
-        return tuple(actions.actions(recipe))
-
-    def config_lines(self, selection: Selection, sass: Sequence[Architecture], source: Identified) -> Iterable[str]:
-        """The version, the architectures, the features, and the units."""
-        from flashdepot.kernels.fa4 import actions  # noqa: PLC0415
-
-        return actions.config_lines(selection, sass, source.id.version)
+        return actions
 
     def licences(self, files: PlainFiles) -> Mapping[str, str]:
         """The text of flash-attn-4; CuTe DSL leaves nothing of itself in what it compiles."""

@@ -25,6 +25,7 @@ from flashdepot.model.recipe import Action, Recipe, Tool
 from flashdepot.model.selection import Feature, Selection
 from flashdepot.model.target import Architecture
 from flashdepot.toolchain import cute_dsl
+from flashdepot.upstream import Identified
 
 _FILES = {"dense": "speed.csv", "packed": "speed_packed.csv", "cache": "speed_cache.csv"}
 TABLES = {kind: Path(__file__).with_name(name) for kind, name in _FILES.items()}
@@ -130,7 +131,7 @@ WORKER = Path(__file__).with_name("worker")
 _OUTPUTS = ("{output}", "{depfile}")
 
 
-def flags() -> tuple[str, ...]:
+def flags(*_: object, **__: object) -> tuple[str, ...]:
     """What every kernel is compiled with and by, and the measurements by which calls are given to it."""
     # What decides how a kernel is made: the tiles here, and the worker.
     sources = {file.relative_to(WORKER.parent).as_posix(): sha256_file(file) for file in WORKER.parent.rglob("*.py")}
@@ -141,7 +142,7 @@ def flags() -> tuple[str, ...]:
     )
 
 
-def actions(recipe: Recipe) -> Iterator[Action]:
+def actions(recipe: Recipe, *_: object) -> Iterator[Action]:
     """One run of the worker for each kernel and architecture."""
     tools = (Tool("cute-dsl", str(cute_dsl.provided_version()), cute_dsl.identity()),)
     triple, cpu = HOSTS[str(recipe.target.platform)]
@@ -155,11 +156,11 @@ def actions(recipe: Recipe) -> Iterator[Action]:
         yield Action(name, NAME, KERNELS, arguments, tools, unit=unit, outputs=_OUTPUTS, resident=kernel.arch)
 
 
-def config_lines(selection: Selection, sass: Iterable[Architecture], version: str) -> Iterator[str]:
+def config_lines(selection: Selection, sass: Iterable[Architecture], source: Identified) -> Iterator[str]:
     """Yield the macros that the C layer makes its table of units from (native/src/fa4/units.cpp)."""
     kernels = kernels_of((unit.name for unit in selection.units if unit.family == NAME), sass)
     arches = dict.fromkeys(kernel.arch for kernel in kernels)
-    yield f'#define FA4_CONFIG_UPSTREAM "{c_string(version)}"'
+    yield f'#define FA4_CONFIG_UPSTREAM "{c_string(source.id.version)}"'
     yield f"#define FA4_CONFIG_SASS {', '.join(arch[:-1] for arch in arches)}"
     yield from (
         f"#define FA4_CONFIG_HAS_{feature.value.upper()} {int(feature in selection.features)}" for feature in Feature
