@@ -23,11 +23,23 @@ def main() -> None:
     import gc  # noqa: PLC0415
 
     gc.set_threshold(200_000)  # thousands of wheels and modules: looking for circles among them takes longer
+    _import_msgspec()
     from flashdepot.cli import run  # noqa: PLC0415
 
     status = run(catches_interrupts=catches_interrupts)
     gc.freeze()  # or Python looks for circles among all of them once more before it ends
     sys.exit(status)
+
+
+def _import_msgspec() -> None:
+    """Without typing_extensions, where that is installed: Python 3.11 has all that it asks of it, in 16 ms less."""
+    if sys.version_info < (3, 11) or "typing_extensions" in sys.modules:
+        return
+    sys.modules["typing_extensions"] = None  # type: ignore[assignment]
+    try:
+        import msgspec  # noqa: F401, PLC0415
+    finally:
+        del sys.modules["typing_extensions"]
 
 
 def _open_closed_streams() -> None:

@@ -22,7 +22,11 @@ Hasher = Callable[[Sequence[Path]], Sequence["str | None"]]
 
 def sha256_files(paths: Sequence[Path]) -> list[str | None]:
     """SHA-256 of each file, ``None`` for one that cannot be read; on all cores when they are large together."""
-    if sum(status.st_size for path in paths if (status := _status(path))) < _WORTH_THREADS:
+    return _hashed(paths, sum(status.st_size for path in paths if (status := _status(path))))
+
+
+def _hashed(paths: Sequence[Path], size: int) -> list[str | None]:
+    if size < _WORTH_THREADS:
         return [_sha256_or_none(path) for path in paths]
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
 
@@ -67,7 +71,8 @@ class KnownDigests:
             if state == _State.of(status):
                 known[path] = digest
         unknown = [path for path in paths if path not in known]
-        for path, found in zip(unknown, sha256_files(unknown), strict=True):
+        size = sum(statuses[path].st_size for path in unknown if path in statuses)
+        for path, found in zip(unknown, _hashed(unknown, size), strict=True):
             known[path] = found
             if found is not None and path in statuses:
                 self._remember(path, statuses[path], found)

@@ -54,7 +54,8 @@ def _is_place(text: str) -> bool:
 def _require_apart(files: Sequence[ManifestFile]) -> None:
     """:raises ValueError: when two files have one place, or a file is where another one needs a folder."""
     places = [file.path for file in files]
-    parents = {str(parent) for place in places for parent in PurePosixPath(place).parents}
+    folders = {place.rpartition("/")[0] for place in places}
+    parents = {str(parent) for folder in folders if folder for parent in PurePosixPath(folder, "_").parents}
     if len({*places, MANIFEST_NAME}) != len(places) + 1 or parents & {*places, MANIFEST_NAME}:
         raise ValueError("two of its files have the same place")
 
