@@ -35,7 +35,7 @@ def _import_msgspec() -> None:
     """Without typing_extensions, where that is installed: Python 3.11 has all that it asks of it, in 16 ms less."""
     if sys.version_info < (3, 11) or "typing_extensions" in sys.modules:
         return
-    sys.modules["typing_extensions"] = None  # type: ignore[assignment]
+    sys.modules["typing_extensions"] = None
     try:
         import msgspec  # noqa: F401, PLC0415
     finally:
