@@ -11,7 +11,7 @@ import click
 from flashdepot.api import wheels as api
 from flashdepot.catalog import Catalog
 from flashdepot.cli.app import Commands
-from flashdepot.cli.common import Table, View, depot_option, examples, into, say, warn
+from flashdepot.cli.common import Table, View, command, depot_option, flag, into, option, say, warn
 from flashdepot.cli.terminal import terminal
 from flashdepot.depot import Depot
 from flashdepot.errors import FlashdepotError, NetworkError, UsageError, did_you_mean
@@ -33,18 +33,12 @@ def _filter(python: str, **wanted: str) -> Filter:
 filter_options = into(
     "wanted",
     _filter,
-    click.option("--version", metavar="2.8.3", default="", help="flash-attn version, or its beginning."),
-    click.option("--torch", metavar="2.8", default="", help="Version of torch."),
-    click.option("--torch-cuda", "cuda", metavar="12|12.8", default="", help="CUDA version in the wheel's name."),
-    click.option(
-        "--python-tag",
-        "python",
-        metavar="3.12|cp312",
-        default="",
-        help="Python that can use the wheel; cp313t is free-threaded.",
-    ),
-    click.option("--platform", metavar="win|aarch64|...", default="", help="Part of the wheel's platform tag."),
-    click.option("--source", metavar="NAME", default="", help="Collection that has the wheel."),
+    option("--version 2.8.3  flash-attn version, or its beginning.", default=""),
+    option("--torch 2.8  Version of torch.", default=""),
+    option("--torch-cuda 12|12.8  CUDA version in the wheel's name.", to="cuda", default=""),
+    option("--python-tag 3.12|cp312  Python that can use the wheel; cp313t is free-threaded.", to="python", default=""),
+    option("--platform win|aarch64|...  Part of the wheel's platform tag.", default=""),
+    option("--source NAME  Collection that has the wheel.", default=""),
 )
 """The fields of a :class:`flashdepot.catalog.matrix.Filter`, under their names."""
 
@@ -54,20 +48,15 @@ def catalog() -> None:
     """List the FlashAttention wheels that others publish."""
 
 
-@catalog.command(
-    epilog=examples(
-        "flashdepot catalog update",
-        "flashdepot catalog update --source official --source mjun0812",
-        "flashdepot catalog update --index wheels=https://example.org/simple/",
-    )
+@command(
+    "flashdepot catalog update",
+    "flashdepot catalog update --source official --source mjun0812",
+    "flashdepot catalog update --index wheels=https://example.org/simple/",
+    of=catalog,
 )
-@click.option("--source", "names", metavar="NAME", multiple=True, help="Only this source (repeatable).  [default: all]")
-@click.option(
-    "--index",
-    "indexes",
-    metavar="[NAME=]URL",
-    multiple=True,
-    help="Add a package index as a source, and remember it (repeatable).",
+@option("--source NAME  Only this source (repeatable).  [default: all]", to="names", multiple=True)
+@option(
+    "--index [NAME=]URL  Add a package index as a source, and remember it (repeatable).", to="indexes", multiple=True
 )
 @depot_option
 def update(names: tuple[str, ...], indexes: tuple[str, ...], depot: Depot) -> View:
@@ -106,15 +95,14 @@ def _failure(failed: list[RefreshOutcome], asked: int) -> FlashdepotError:
     return NetworkError(f"{len(errors)} of {asked} sources did not answer: {names}.", hint=errors[0].hint)
 
 
-@catalog.command(
-    epilog=examples(
-        "flashdepot catalog ls --version 2.8.3 --torch 2.8 --python-tag cp312",
-        "flashdepot catalog ls --platform win --torch-cuda 13 --json",
-        "pip install $(flashdepot catalog ls --version 2.8.3 --torch 2.8 --python-tag 3.12 --limit 1 --urls)",
-    )
+@command(
+    "flashdepot catalog ls --version 2.8.3 --torch 2.8 --python-tag cp312",
+    "flashdepot catalog ls --platform win --torch-cuda 13 --json",
+    "pip install $(flashdepot catalog ls --version 2.8.3 --torch 2.8 --python-tag 3.12 --limit 1 --urls)",
+    of=catalog,
 )
-@click.option("--limit", type=click.IntRange(min=0), default=50, help="Rows of the table; 0 for all.  [default: 50]")
-@click.option("--urls", is_flag=True, help="Print only the address of each, for pip install.")
+@option("--limit  Rows of the table; 0 for all.  [default: 50]", type=click.IntRange(min=0), default=50)
+@flag("--urls  Print only the address of each, for pip install.")
 @filter_options
 @depot_option
 def ls(limit: int, wanted: Filter, depot: Depot, *, urls: bool) -> View:
@@ -139,7 +127,7 @@ def ls(limit: int, wanted: Filter, depot: Depot, *, urls: bool) -> View:
     )
 
 
-@catalog.command()
+@command(of=catalog)
 @filter_options
 @depot_option
 def stats(wanted: Filter, depot: Depot) -> View:
@@ -165,17 +153,9 @@ def stats(wanted: Filter, depot: Depot) -> View:
     return View(document, tables, then=[f"{len(found)} wheels.", _age(loaded)])
 
 
-@catalog.command(
-    epilog=examples(
-        "flashdepot catalog matrix --version 2.8.3",
-        "flashdepot catalog matrix --html matrix.html",
-    )
-)
-@click.option(
-    "--html",
-    metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Write the whole table as one HTML page with filters.",
+@command("flashdepot catalog matrix --version 2.8.3", "flashdepot catalog matrix --html matrix.html", of=catalog)
+@option(
+    "--html FILE  Write the whole table as one HTML page with filters.", type=click.Path(path_type=Path, dir_okay=False)
 )
 @filter_options
 @depot_option

@@ -15,7 +15,7 @@ import click
 
 from flashdepot import api
 from flashdepot.api.given import Given
-from flashdepot.cli.common import View, depot_option, examples, host_option, is_quiet, is_verbose, options, say
+from flashdepot.cli.common import View, command, depot_option, flag, host_option, is_quiet, is_verbose, options, say
 from flashdepot.cli.options import environment_options
 from flashdepot.cli.terminal import terminal
 from flashdepot.depot import Depot
@@ -29,12 +29,10 @@ if TYPE_CHECKING:
     from flashdepot.diagnose.explain.steps import Step
 
 
-@click.command(
-    epilog=examples(
-        "flashdepot check flash_attn-2.8.3-cp311-cp311-linux_x86_64.whl --python .venv/bin/python",
-        "flashdepot check vllm_flash_attn_2_cuda.abi3.so --torch 2.8+cu128 --gpu 9.0",
-        "flashdepot check prebuilt --host node.json    # a library's folder: both libraries in it",
-    )
+@command(
+    "flashdepot check flash_attn-2.8.3-cp311-cp311-linux_x86_64.whl --python .venv/bin/python",
+    "flashdepot check vllm_flash_attn_2_cuda.abi3.so --torch 2.8+cu128 --gpu 9.0",
+    "flashdepot check prebuilt --host node.json    # a library's folder: both libraries in it",
 )
 @click.argument("files", metavar="FILE|DIR...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @environment_options
@@ -83,19 +81,17 @@ class _LogOrCommand(click.Command):
         return super().parse_args(ctx, args)
 
 
-@click.command(
+@command(
+    "flashdepot explain -- pip install flash-attn --no-build-isolation",
+    "flashdepot explain build.log",
+    'flashdepot explain "ImportError: libcudart.so.12: cannot open shared object file"',
+    "pip install flash-attn 2>&1 | flashdepot explain -",
+    "flashdepot explain build.log --host node.json --json",
+    "flashdepot explain                     (the last failed compile of the depot)",
     cls=_LogOrCommand,
-    epilog=examples(
-        "flashdepot explain -- pip install flash-attn --no-build-isolation",
-        "flashdepot explain build.log",
-        'flashdepot explain "ImportError: libcudart.so.12: cannot open shared object file"',
-        "pip install flash-attn 2>&1 | flashdepot explain -",
-        "flashdepot explain build.log --host node.json --json",
-        "flashdepot explain                     (the last failed compile of the depot)",
-    ),
 )
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[LOG | TEXT | - | -- COMMAND...]")
-@click.option("--steps", is_flag=True, help="Show the log as the story of its commands first.")
+@flag("--steps  Show the log as the story of its commands first.")
 @options(host_option, depot_option)
 @click.pass_context
 def explain(

@@ -87,20 +87,42 @@ def _opened(context: click.Context, option: click.Parameter, folder: Path | None
     return open_depot(folder)
 
 
-def path_option(*names: str, help: str, metavar: str = "DIR", **more: Any) -> Callable[[Command], Command]:  # noqa: A002  (click's word)
-    """An option that names a file or folder, as a :class:`Path`."""
-    return click.option(*names, metavar=metavar, type=click.Path(path_type=Path), help=help, **more)
+def command(*lines: str, of: click.Group | None = None, **more: Any) -> Callable[[Callable[..., Any]], Any]:
+    """A command, of a group or by itself; the lines are the examples of its help."""
+    epilog = "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines) if lines else None
+    make: Callable[..., Any] = click.command if of is None else of.command
+    return make(epilog=epilog, **more)  # type: ignore[no-any-return]
+
+
+def option(line: str, to: str = "", **more: Any) -> Callable[[Command], Command]:
+    """An option, by its line in the help: names and what stands for its value, two blanks, what it is for.
+
+    :param to: the command's argument; without it, it has the option's name.
+    """
+    head, _, said = line.partition("  ")
+    words = head.split()
+    names = [word for word in words if word.startswith("-")]
+    more.setdefault("metavar", " ".join(words[len(names) :]) or None)
+    return click.option(*names, *([to] if to else []), help=said, **more)
+
+
+def flag(line: str, to: str = "", **more: Any) -> Callable[[Command], Command]:
+    """An :func:`option` without a value."""
+    return option(line, to, is_flag=True, **more)
+
+
+def path_option(line: str, to: str = "", **more: Any) -> Callable[[Command], Command]:
+    """An :func:`option` that names a file or folder, as a :class:`Path`."""
+    return option(line, to, type=click.Path(path_type=Path), **more)
 
 
 _DEPOT = "flashdepot.depot"
-depot_option = click.option(
-    "--depot",
-    metavar="DIR",
+depot_option = option(
+    "--depot DIR  Folder of the depot.  [default: the user's cache folder]",
     type=click.Path(path_type=Path),
     envvar="FLASHDEPOT_HOME",
     show_envvar=True,
     callback=_opened,
-    help="Folder of the depot.  [default: the user's cache folder]",
 )
 """The argument ``depot``, a :class:`Depot`: opening one touches nothing."""
 
@@ -112,21 +134,12 @@ def named_depot() -> Path | None:
 
 
 host_option = path_option(
-    "--host",
-    "host_file",
-    metavar="FILE",
-    help="Use the machine in this record, written by 'flashdepot host --save FILE'.  [default: this machine]",
+    "--host FILE  Use the machine in this record, written by 'flashdepot host --save FILE'.  [default: this machine]",
+    to="host_file",
 )
-python_option = click.option(
-    "--python",
-    metavar="PY",
-    help="Interpreter or folder of the environment.  [default: the active one, or the nearest .venv]",
+python_option = option(
+    "--python PY  Interpreter or folder of the environment.  [default: the active one, or the nearest .venv]"
 )
-
-
-def examples(*lines: str) -> str:
-    """An epilog for click that keeps its lines."""
-    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
 def options(*decorators: Callable[[Command], Command]) -> Callable[[Command], Command]:

@@ -12,7 +12,19 @@ import click
 
 from flashdepot.api import depots
 from flashdepot.cli.app import CommandTable, LazyCommands
-from flashdepot.cli.common import Table, View, ask, depot_option, examples, options, path_option, say, wants_json
+from flashdepot.cli.common import (
+    Table,
+    View,
+    ask,
+    command,
+    depot_option,
+    flag,
+    option,
+    options,
+    path_option,
+    say,
+    wants_json,
+)
 from flashdepot.depot import Depot
 from flashdepot.depot.gc import GcPlan
 from flashdepot.depot.gc import usage as usage_of
@@ -41,20 +53,19 @@ def depot() -> None:
     """Inspect, check and clean the store of compiled units and libraries."""
 
 
-@click.command()
+@command()
 @depot_option
 def path(depot: Depot) -> View:
     """Print the depot's folder."""
     return View({"path": str(depot.root)}, [str(depot.root)])
 
 
-@click.command()
+@command()
 @path_option(
-    "--depot",
-    "folder",
+    "--depot DIR  Folder of the depot.  [default: the user's cache folder]",
+    to="folder",
     envvar="FLASHDEPOT_HOME",
     show_envvar=True,
-    help="Folder of the depot.  [default: the user's cache folder]",
 )
 def init(folder: Path | None) -> View:
     """Make a depot, or fix the permissions of one, so that only you may write into it."""
@@ -67,7 +78,7 @@ def init(folder: Path | None) -> View:
     return View({"path": str(root)}, [str(root)])
 
 
-@click.command()
+@command()
 @depot_option
 def ls(depot: Depot) -> View:
     """List the stored libraries, most recently used first."""
@@ -105,7 +116,7 @@ def ls(depot: Depot) -> View:
     )
 
 
-@click.command(epilog=examples("flashdepot depot usage", "flashdepot depot usage --json"))
+@command("flashdepot depot usage", "flashdepot depot usage --json")
 @depot_option
 def usage(depot: Depot) -> View:
     """Show what the depot keeps on disk, how much of it, and when it was last used."""
@@ -136,7 +147,7 @@ def _age(used: datetime.datetime) -> str:
     return "today" if days < 1 else "yesterday" if days == 1 else f"{days} days ago"
 
 
-@click.command(epilog=examples("flashdepot depot show 3fa9", "flashdepot depot show 3fa9 --json"))
+@command("flashdepot depot show 3fa9", "flashdepot depot show 3fa9 --json")
 @click.argument("key")
 @depot_option
 def show(key: str, depot: Depot) -> View:
@@ -160,7 +171,7 @@ def show(key: str, depot: Depot) -> View:
     return View(manifest.to_json(), [f"{name:<14} {value}" for name, value in rows])
 
 
-@click.command()
+@command()
 @depot_option
 def verify(depot: Depot) -> View:
     """Read every stored byte again and compare it with its digest; set aside what is damaged.
@@ -190,21 +201,19 @@ def verify(depot: Depot) -> View:
 
 
 _free_options = options(
-    click.option("-y", "--yes", is_flag=True, help="Do not ask."),
-    click.option("--dry-run", is_flag=True, help="Show what would be freed without freeing it."),
+    flag("-y --yes  Do not ask."),
+    flag("--dry-run  Show what would be freed without freeing it."),
     depot_option,
 )
 
 
-@click.command(epilog=examples("flashdepot depot gc --dry-run", "flashdepot depot gc --older-than 7 --yes"))
-@click.option(
-    "--older-than",
+@command("flashdepot depot gc --dry-run", "flashdepot depot gc --older-than 7 --yes")
+@option(
+    "--older-than DAYS  Free what has not been used for this long.  [default: 30]",
     type=click.IntRange(min=0),
     default=30,
-    metavar="DAYS",
-    help="Free what has not been used for this long.  [default: 30]",
 )
-@click.option("--remove", metavar="KEY", multiple=True, help="Forget this library first (repeatable).")
+@option("--remove KEY  Forget this library first (repeatable).", multiple=True)
 @_free_options
 def gc(older_than: int, remove: tuple[str, ...], depot: Depot, *, yes: bool, dry_run: bool) -> View:
     """Free what no library and no recently used unit needs. Safe during a build."""
@@ -216,8 +225,8 @@ def gc(older_than: int, remove: tuple[str, ...], depot: Depot, *, yes: bool, dry
     return _freed(depot, planned, [] if planned.removals else [kept], yes=yes, dry_run=dry_run)
 
 
-@click.command(epilog=examples("flashdepot depot clean --dry-run", "flashdepot depot clean --all --yes"))
-@click.option("--all", "libraries", is_flag=True, help="Free the libraries as well.")
+@command("flashdepot depot clean --dry-run", "flashdepot depot clean --all --yes")
+@flag("--all  Free the libraries as well.", to="libraries")
 @_free_options
 def clean(depot: Depot, *, libraries: bool, yes: bool, dry_run: bool) -> View:
     """Free everything but the libraries: compilers, sources, objects, downloads, logs.

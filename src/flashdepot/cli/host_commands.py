@@ -11,7 +11,17 @@ import click
 
 from flashdepot import api
 from flashdepot.api.given import Given
-from flashdepot.cli.common import View, depot_option, examples, is_quiet, options, path_option, python_option, say
+from flashdepot.cli.common import (
+    View,
+    command,
+    depot_option,
+    is_quiet,
+    option,
+    options,
+    path_option,
+    python_option,
+    say,
+)
 from flashdepot.cli.options import environment_options
 from flashdepot.depot import Depot
 from flashdepot.files.atomic import disk_errors, write_named
@@ -30,10 +40,8 @@ Row = tuple[str, str]
 _INTENTIONS = ("install", "build", "link", "run")
 
 
-@click.command(
-    epilog=examples("flashdepot host", "flashdepot host --python .venv --json", "flashdepot host --save node.json")
-)
-@path_option("--save", metavar="FILE", help="Write the record to this file, for --host FILE.")
+@command("flashdepot host", "flashdepot host --python .venv --json", "flashdepot host --save node.json")
+@path_option("--save FILE  Write the record to this file, for --host FILE.")
 @options(python_option, depot_option)
 def host(save: Path | None, python: str | None, depot: Depot) -> View:
     """Show what this machine has: GPUs, driver, CUDA toolkits, compilers, memory, disks, Python and PyTorch.
@@ -48,16 +56,14 @@ def host(save: Path | None, python: str | None, depot: Depot) -> View:
     return View(record.to_json(), [] if save is not None else [describe(record)])
 
 
-@click.command(
-    epilog=examples(
-        "flashdepot doctor",
-        "flashdepot doctor install --python .venv",
-        "flashdepot doctor build --arch 90,120",
-        "flashdepot doctor run --host node.json",
-    )
+@command(
+    "flashdepot doctor",
+    "flashdepot doctor install --python .venv",
+    "flashdepot doctor build --arch 90,120",
+    "flashdepot doctor run --host node.json",
 )
 @click.argument("intention", type=click.Choice(_INTENTIONS), default="build")
-@click.option("--arch", metavar="native|universal|80,90,...", help="GPU architectures to check for.  [default: native]")
+@option("--arch native|universal|80,90,...  GPU architectures to check for.  [default: native]")
 @options(environment_options, depot_option)
 def doctor(intention: str, arch: str | None, given: Given, depot: Depot) -> View:
     """Find what prevents an INTENTION: install, build (the default), link or run. The worst comes first.

@@ -6,12 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
-
 from flashdepot import api
 from flashdepot.api.environments import InstallPlan, InstallResult, inspect_planned, plan_install
 from flashdepot.api.wheels import sources_named
-from flashdepot.cli.common import View, depot_option, examples, options, python_option
+from flashdepot.cli.common import View, command, depot_option, flag, option, options, python_option
 from flashdepot.cli.library_commands import describe_plan
 from flashdepot.cli.options import Wanted, build_options, names_option, selection_options
 from flashdepot.cli.terminal import terminal
@@ -25,32 +23,24 @@ from flashdepot.resolve.wheel_files import WheelAddress, WheelFile
 from flashdepot.wheel import parse_names
 
 
-@click.command(
-    epilog=examples(
-        "flashdepot install",
-        "flashdepot install --source ours --python .venv/bin/python --profile training",
-        "flashdepot install --wheel flash_attn-2.8.3-cp311-cp311-linux_x86_64.whl --dry-run",
-    )
+@command(
+    "flashdepot install",
+    "flashdepot install --source ours --python .venv/bin/python --profile training",
+    "flashdepot install --wheel flash_attn-2.8.3-cp311-cp311-linux_x86_64.whl --dry-run",
 )
 @options(
     python_option,
-    click.option(
-        "--source",
-        "sources",
-        metavar="SOURCE",
+    option(
+        "--source SOURCE  Whose wheel: ours, official, community, or index:URL, an index that 'flashdepot index' "
+        "wrote (repeatable).  [default: ours and official]",
+        to="sources",
         multiple=True,
-        help="Whose wheel: ours, official, community, or index:URL, an index that 'flashdepot index' wrote (repeatable).  "
-        "[default: ours and official]",
     ),
-    click.option("--wheel", "named", metavar="FILE|URL", help="Install exactly this wheel."),
-    click.option("--sha256", metavar="DIGEST", help="The digest that --wheel must have."),
-    click.option("--locked", is_flag=True, help=f"Install what {LOCK_NAME} in this folder pins."),
-    click.option(
-        "--accept-unverified",
-        is_flag=True,
-        help=f"Accept a wheel that has no known digest, and record its digest in {LOCK_NAME}.",
-    ),
-    click.option("--dry-run", is_flag=True, help="Show what would be done without changing anything."),
+    option("--wheel FILE|URL  Install exactly this wheel.", to="named"),
+    option("--sha256 DIGEST  The digest that --wheel must have."),
+    flag(f"--locked  Install what {LOCK_NAME} in this folder pins."),
+    flag(f"--accept-unverified  Accept a wheel that has no known digest, and record its digest in {LOCK_NAME}."),
+    flag("--dry-run  Show what would be done without changing anything."),
     names_option,
     selection_options,
     build_options,

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from flashdepot import api
 from flashdepot.api.acquire import LibraryPlan
 from flashdepot.api.libraries import plan_library
-from flashdepot.cli.common import View, examples, options, path_option
+from flashdepot.cli.common import View, command, flag, option, options, path_option
 from flashdepot.cli.options import Asked, library_options
 from flashdepot.kernels import oldest_gpu, tested_families
 from flashdepot.model.limits import duration, size
@@ -20,15 +20,13 @@ from flashdepot.model.selection import DEFAULT_FAMILY
 from flashdepot.model.target import spell
 from flashdepot.resolve.library import LibraryResult
 
-_out_option = path_option("--out", help="Copy the library into this folder, which can be moved.")
+_out_option = path_option("--out DIR  Copy the library into this folder, which can be moved.")
 
 
-@click.command(
-    epilog=examples(
-        "flashdepot get --profile quick",
-        "flashdepot get --profile inference --arch 80,90 --out vendor/flashattention",
-        "flashdepot get --upstream 2.7.4.post1 --passes fwd,bwd --head-dims 64,128 --dtypes bf16",
-    )
+@command(
+    "flashdepot get --profile quick",
+    "flashdepot get --profile inference --arch 80,90 --out vendor/flashattention",
+    "flashdepot get --upstream 2.7.4.post1 --passes fwd,bwd --head-dims 64,128 --dtypes bf16",
 )
 @_out_option
 @library_options
@@ -44,25 +42,21 @@ def get(out: Path | None, asked: Asked) -> View:
     return library_view(api.get(asked.wanted.request, out=out, **asked.how))
 
 
-@click.command(
-    epilog=examples(
-        "flashdepot build --profile full --arch universal",
-        "flashdepot build --upstream ~/flash-attention --profile quick --keep-going",
-    )
+@command(
+    "flashdepot build --profile full --arch universal",
+    "flashdepot build --upstream ~/flash-attention --profile quick --keep-going",
 )
 @options(
     _out_option,
-    click.option("--keep-going", is_flag=True, help="Compile the other units even after one has failed."),
-    click.option(
-        "--front-end",
+    flag("--keep-going  Compile the other units even after one has failed."),
+    option(
+        "--front-end  One front-end pass for all architectures, or one for each (for comparison).  [default: shared]",
         type=click.Choice(["shared", "native"]),
         default="shared",
-        help="One front-end pass for all architectures, or one for each (for comparison).  [default: shared]",
     ),
-    click.option(
-        "--compress-mode",
+    option(
+        "--compress-mode  How nvcc compresses machine code.  [default: size; with CUDA 12 what its first drivers read]",
         type=click.Choice(["size", "balance", "speed", "default", "none"]),
-        help="How nvcc compresses machine code.  [default: size; with CUDA 12 what its first drivers read]",
     ),
 )
 @library_options

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from flashdepot.api.candle import CandleWish, candle_line, cargo_toolkit, check_candle, link_candle
-from flashdepot.cli.common import View, examples, path_option
+from flashdepot.cli.common import View, command, flag, option, path_option
 from flashdepot.cli.link_commands import Which, link_options, named_machine
 from flashdepot.cli.options import completed
 from flashdepot.cli.terminal import terminal
@@ -36,57 +36,49 @@ def _versions() -> Iterable[str]:
     return (version for line in served for version in line.versions)
 
 
-@click.command(
-    epilog=examples(
-        "flashdepot link candle --write --get",
-        "flashdepot link candle --check",
-        'eval "$(flashdepot link candle --write --get --toolkit)" && cargo build --release',
-        'eval "$(flashdepot link candle --candle-version 0.9.1 --build-dir prebuilt)" && cargo build --release',
-        "flashdepot link candle --candle-version 0.9.1 --build-dir prebuilt --profile inference --arch 80,90 --get",
-        "flashdepot link candle --candle-version 0.11.1 --build-dir vendor/candle-flash-attn >> Cargo.toml",
-    )
+@command(
+    "flashdepot link candle --write --get",
+    "flashdepot link candle --check",
+    'eval "$(flashdepot link candle --write --get --toolkit)" && cargo build --release',
+    'eval "$(flashdepot link candle --candle-version 0.9.1 --build-dir prebuilt)" && cargo build --release',
+    "flashdepot link candle --candle-version 0.9.1 --build-dir prebuilt --profile inference --arch 80,90 --get",
+    "flashdepot link candle --candle-version 0.11.1 --build-dir vendor/candle-flash-attn >> Cargo.toml",
 )
-@click.option(
-    "--candle-version",
-    "version",
+@option(
+    "--candle-version X  Version of candle-flash-attn.  [default: the one in Cargo.lock of the project "
+    "around this folder]",
+    to="version",
     shell_complete=completed(_versions),
-    metavar="X",
-    help="Version of candle-flash-attn.  [default: the one in Cargo.lock of the project around this folder]",
 )
 @path_option(
-    "--build-dir",
-    "folder",
-    help=f"Folder for the archive, or for the crate that links it.  [default: {_DEFAULT}/CRATE in the project]",
+    f"--build-dir DIR  Folder for the archive, or for the crate that links it.  [default: {_DEFAULT}/CRATE in "
+    "the project]",
+    to="folder",
 )
-@path_option("--crate", help="Sources of candle-flash-attn.  [default: where Cargo unpacked that version]")
-@click.option(
-    "--as",
-    "way",
+@path_option("--crate DIR  Sources of candle-flash-attn.  [default: where Cargo unpacked that version]")
+@option(
+    "--as  Write an archive for candle's build script, or a crate for [patch.crates-io].  [default: by version]",
+    to="way",
     type=click.Choice([str(way) for way in Delivery]),
-    help="Write an archive for candle's build script, or a crate for [patch.crates-io].  [default: by version]",
 )
-@click.option(
-    "--candle-kernels",
-    "kernels",
-    metavar="NAMES",
-    help="Compile kernels of candle's own too, for calls that flash-attention's cannot do (candle 0.11 and newer: head dim "
-    "512, prefix ranges): 'all', or names such as splitkv_hdim256_bf16*.",
+@option(
+    "--candle-kernels NAMES  Compile kernels of candle's own too, for calls that flash-attention's cannot do "
+    "(candle 0.11 and newer: head dim 512, prefix ranges): 'all', or names such as splitkv_hdim256_bf16*.",
+    to="kernels",
 )
-@click.option(
-    "--v3",
-    "crate_name",
+@option(
+    f"--v3  For {CRATE_V3} 0.11.1.  [default: where the project uses only that one]",
+    to="crate_name",
     flag_value=CRATE_V3,
     default="",
-    help=f"For {CRATE_V3} 0.11.1.  [default: where the project uses only that one]",
 )
-@click.option("--write", is_flag=True, help=f"Add the lines to the project's {CONFIG}.")
-@click.option(
-    "--toolkit",
-    is_flag=True,
-    help="Fetch NVIDIA's compiler into the depot and print the shell lines with which cargo finds it, for Linux machines "
-    "without a CUDA toolkit that build for themselves or, by MinGW, for Windows. Needs --write.",
+@flag(f"--write  Add the lines to the project's {CONFIG}.")
+@flag(
+    "--toolkit  Fetch NVIDIA's compiler into the depot and print the shell lines with which cargo finds it, "
+    "for Linux machines without a CUDA toolkit that build for themselves or, by MinGW, for Windows. Needs "
+    "--write."
 )
-@click.option("--check", is_flag=True, help="Only say whether the project's set-up still holds. Exit code 6 if not.")
+@flag("--check  Only say whether the project's set-up still holds. Exit code 6 if not.")
 @link_options
 def candle(
     version: str | None,

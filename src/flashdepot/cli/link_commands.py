@@ -12,7 +12,7 @@ import msgspec
 from flashdepot.api import libraries as api
 from flashdepot.api.acquire import LibraryPlan
 from flashdepot.cli.app import CommandTable, LazyCommands
-from flashdepot.cli.common import View, examples, named_depot, options, path_option, show
+from flashdepot.cli.common import View, command, flag, named_depot, option, options, path_option, show
 from flashdepot.cli.library_commands import plan_view
 from flashdepot.cli.options import MACHINE, Asked, library_options
 from flashdepot.errors import IncompatibleError
@@ -27,13 +27,10 @@ _ANY = LibraryRequest()
 
 link_options = options(
     path_option(
-        "--library",
-        help="A folder that 'get' or 'vendor' wrote; --target chooses among several.  [default: the library that 'get' takes "
-        "from the depot]",
+        "--library DIR  A folder that 'get' or 'vendor' wrote; --target chooses among several.  [default: the "
+        "library that 'get' takes from the depot]"
     ),
-    click.option(
-        "--get", "may_build", is_flag=True, help="If the depot has no library that fits, build one as 'get' does."
-    ),
+    flag("--get  If the depot has no library that fits, build one as 'get' does.", to="may_build"),
     library_options,
 )
 """Either a folder, or what ``get`` takes. Their values are the fields of :class:`Which`."""
@@ -102,8 +99,8 @@ def link() -> None:
 
 
 _options = options(
-    click.option("--shared", "kind", flag_value=LinkKind.SHARED.value, help="Link the shared library."),
-    click.option("--static", "kind", flag_value=LinkKind.STATIC.value, help="Link the static library."),
+    option("--shared  Link the shared library.", to="kind", flag_value=LinkKind.SHARED.value),
+    option("--static  Link the static library.", to="kind", flag_value=LinkKind.STATIC.value),
     link_options,
 )
 
@@ -115,14 +112,12 @@ def _chosen(kind: str | None, which: dict[str, Any]) -> tuple[LinkableLibrary, L
     return library, chosen, {**library.to_json(), "kind": chosen.value}
 
 
-@click.command(
-    epilog=examples(
-        "flashdepot link cmake",
-        "flashdepot link cmake --static --library vendor/flashattention",
-        'cmake -S . -B build -DCMAKE_PREFIX_PATH="$(flashdepot link cmake --prefix)"',
-    )
+@command(
+    "flashdepot link cmake",
+    "flashdepot link cmake --static --library vendor/flashattention",
+    'cmake -S . -B build -DCMAKE_PREFIX_PATH="$(flashdepot link cmake --prefix)"',
 )
-@click.option("--prefix", is_flag=True, help="Print only the folder for CMAKE_PREFIX_PATH.")
+@flag("--prefix  Print only the folder for CMAKE_PREFIX_PATH.")
 @_options
 def cmake(*, prefix: bool, kind: str | None, **which: Any) -> View:
     """Print the lines for a CMakeLists.txt and the command that configures it.
@@ -140,16 +135,14 @@ def cmake(*, prefix: bool, kind: str | None, **which: Any) -> View:
     return View(document, [str(library.root) if prefix else cmake_lines(library, chosen, _shell())])
 
 
-@click.command(
+@command(
+    'eval "$(flashdepot link pkg-config)"',
+    'PKG_CONFIG_PATH="$(flashdepot link pkg-config --dir)" pkg-config --libs flashattention-static',
+    "flashdepot link pkg-config > find.cmd && call find.cmd                  (cmd)",
+    '$env:PKG_CONFIG_PATH = "$(flashdepot link pkg-config --dir)"            (PowerShell)',
     name="pkg-config",
-    epilog=examples(
-        'eval "$(flashdepot link pkg-config)"',
-        'PKG_CONFIG_PATH="$(flashdepot link pkg-config --dir)" pkg-config --libs flashattention-static',
-        "flashdepot link pkg-config > find.cmd && call find.cmd                  (cmd)",
-        '$env:PKG_CONFIG_PATH = "$(flashdepot link pkg-config --dir)"            (PowerShell)',
-    ),
 )
-@click.option("--dir", "folder", is_flag=True, help="Print only the folder for PKG_CONFIG_PATH.")
+@flag("--dir  Print only the folder for PKG_CONFIG_PATH.", to="folder")
 @_options
 def pkg_config(*, folder: bool, kind: str | None, **which: Any) -> View:
     """Print a shell line that lets pkg-config find the packages flashattention and flashattention-static.
@@ -161,15 +154,13 @@ def pkg_config(*, folder: bool, kind: str | None, **which: Any) -> View:
     return View(document, [str(library.pkg_config) if folder else pkg_config_lines(library, chosen, _shell())])
 
 
-@click.command(
-    epilog=examples(
-        "eval g++ program.cc $(flashdepot link flags --static) -o program",
-        "flashdepot link flags --compile --library vendor/flashattention",
-        """for /f "delims=" %f in ('flashdepot link flags --static') do cl program.cc %f      (cmd)""",
-    )
+@command(
+    "eval g++ program.cc $(flashdepot link flags --static) -o program",
+    "flashdepot link flags --compile --library vendor/flashattention",
+    """for /f "delims=" %f in ('flashdepot link flags --static') do cl program.cc %f      (cmd)""",
 )
-@click.option("--compile", "part", flag_value="compile", help="Print only what the compiler needs.")
-@click.option("--link", "part", flag_value="link", help="Print only what the linker needs.")
+@option("--compile  Print only what the compiler needs.", to="part", flag_value="compile")
+@option("--link  Print only what the linker needs.", to="part", flag_value="link")
 @_options
 def flags(*, part: str | None, kind: str | None, **which: Any) -> View:
     """Print the arguments for g++ or clang++, or for cl or clang-cl if the library is for Windows.
@@ -184,12 +175,10 @@ def flags(*, part: str | None, kind: str | None, **which: Any) -> View:
     return View(document, [_shell().join(parts[part])], said)
 
 
-@click.command(
-    epilog=examples(
-        "flashdepot link cargo flashattention-sys",
-        "flashdepot link cargo third_party/flashattention-sys --profile inference --arch 80,90",
-        "flashdepot link cargo flashattention-sys --library vendor/flashattention",
-    )
+@command(
+    "flashdepot link cargo flashattention-sys",
+    "flashdepot link cargo third_party/flashattention-sys --profile inference --arch 80,90",
+    "flashdepot link cargo flashattention-sys --library vendor/flashattention",
 )
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @link_options

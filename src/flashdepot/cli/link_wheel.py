@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from flashdepot.api.answers import place_of
 from flashdepot.api.given import Given
 from flashdepot.cli.check_commands import describe
-from flashdepot.cli.common import View, examples, options, path_option, say
+from flashdepot.cli.common import View, command, flag, options, path_option, say
 from flashdepot.cli.options import environment_options
 from flashdepot.diagnose.check import Outcome, Report, check_file
 from flashdepot.diagnose.check.evidence import worst_evidence_first
@@ -25,17 +25,15 @@ _ERRORS: dict[Outcome, type[FlashdepotError]] = {
 }
 
 
-@click.command(
-    epilog=examples(
-        "flashdepot link wheel flash_attn-2.8.3-cp311-cp311-linux_x86_64.whl --python .venv --out third_party/flash",
-        "cmake -S . -B build -DCMAKE_PREFIX_PATH=third_party/flash",
-    )
+@command(
+    "flashdepot link wheel flash_attn-2.8.3-cp311-cp311-linux_x86_64.whl --python .venv --out third_party/flash",
+    "cmake -S . -B build -DCMAKE_PREFIX_PATH=third_party/flash",
 )
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
 @options(
     environment_options,
-    path_option("--out", help="Folder to write.  [default: NAME-cpp]"),
-    click.option("--force", is_flag=True, help="Write it even if the wheel does not fit."),
+    path_option("--out DIR  Folder to write.  [default: NAME-cpp]"),
+    flag("--force  Write it even if the wheel does not fit."),
 )
 def wheel(file: Path, given: Given, out: Path | None, *, force: bool) -> View:
     """Turn a published flash-attn wheel into a C++ library for programs with torch tensors.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import msgspec
 
-from flashdepot.cli.common import depot_option, host_option, into, options, python_option
+from flashdepot.cli.common import depot_option, flag, host_option, into, option, options, python_option
 from flashdepot.cli.terminal import terminal
 from flashdepot.depot import Depot
 from flashdepot.errors import UsageError
@@ -110,24 +110,18 @@ selection_options = into("wanted", _wanted, *map(_option, WORDS))
 """What a :class:`LibraryRequest` is made of: the argument ``wanted``, a :class:`Wanted`."""
 
 _OPTIONS: Mapping[str, Callable[[Any], Any]] = {
-    "torch": click.option(
-        "--torch", metavar="VERSION", help="PyTorch: 2.8.0+cu128, or none.  [default: the environment's]"
+    "torch": option("--torch VERSION  PyTorch: 2.8.0+cu128, or none.  [default: the environment's]"),
+    "torch_cuda": option(
+        "--torch-cuda 12.8|none  CUDA that the named PyTorch is built with.  [default: that of PyPI's build]"
     ),
-    "torch_cuda": click.option(
-        "--torch-cuda",
-        metavar="12.8|none",
-        help="CUDA that the named PyTorch is built with.  [default: that of PyPI's build]",
+    "cxx11_abi": option(
+        "--cxx11abi/--no-cxx11abi  C++ ABI of the PyTorch build, new or old.", to="cxx11_abi", default=None
     ),
-    "cxx11_abi": click.option(
-        "--cxx11abi/--no-cxx11abi", "cxx11_abi", default=None, help="C++ ABI of the PyTorch build, new or old."
-    ),
-    "python_tag": click.option(
-        "--python-tag", metavar="3.12|cp312", help="Python version or tag; 3.13t is free-threaded."
-    ),
-    "platform": click.option("--platform", metavar="linux-x86_64", help="Platform, or a wheel's platform tag."),
-    "glibc": click.option("--glibc", metavar="2.31", help="Version of the GNU C library."),
-    "gpu": click.option("--gpu", metavar="9.0", multiple=True, help="Compute capability (repeatable)."),
-    "driver": click.option("--driver", metavar="570.1", help="Version of NVIDIA's driver."),
+    "python_tag": option("--python-tag 3.12|cp312  Python version or tag; 3.13t is free-threaded."),
+    "platform": option("--platform linux-x86_64  Platform, or a wheel's platform tag."),
+    "glibc": option("--glibc 2.31  Version of the GNU C library."),
+    "gpu": option("--gpu 9.0  Compute capability (repeatable).", multiple=True),
+    "driver": option("--driver 570.1  Version of NVIDIA's driver."),
 }
 """One for each field of :class:`NamedFacts`."""
 
@@ -154,17 +148,12 @@ def _host(*, host_file: Path | None, **named: Any) -> HostRecord | None:
 machine_options = into("host", _host, *(_OPTIONS[name] for name in MACHINE), host_option)
 """For what depends on a machine and not on its Python: the argument ``host``, ``None`` for this machine as it is."""
 
-names_option = click.option(
-    "--names",
-    metavar="flash-attn-3,flash-attn-4",
+names_option = option(
+    "--names flash-attn-3,flash-attn-4  Also the small wheels that serve programs which import "
+    "flash_attn_interface or flash_attn.cute.",
     default="",
-    help="Also the small wheels that serve programs which import flash_attn_interface or flash_attn.cute.",
 )
-dry_run_option = click.option(
-    "--dry-run",
-    is_flag=True,
-    help="Say what would be fetched and compiled, and how long that takes; do neither.",
-)
+dry_run_option = flag("--dry-run  Say what would be fetched and compiled, and how long that takes; do neither.")
 
 _LEAST_MEMORY = 100 * 10**6
 """Bytes: less is an amount whose unit was left out."""
@@ -202,27 +191,18 @@ def _of_project() -> Compiling | None:
 build_options = into(
     "limits",
     _limits,
-    click.option(
-        "-j", "--jobs", type=click.IntRange(min=1), help="Number of parallel compilers.  [default: one per core]"
+    option("-j --jobs  Number of parallel compilers.  [default: one per core]", type=click.IntRange(min=1)),
+    option("--memory 8GB  Memory limit for all compilers together.  [default: what is available, less a reserve]"),
+    option(
+        "--farm ADDRESS|FILE  Compile on the workers of this Dask cluster: the scheduler's address "
+        "(tls://HOST:8786) or its scheduler file; open+ before it allows a network without encryption."
     ),
-    click.option(
-        "--memory",
-        metavar="8GB",
-        help="Memory limit for all compilers together.  [default: what is available, less a reserve]",
-    ),
-    click.option(
-        "--farm",
-        metavar="ADDRESS|FILE",
-        help="Compile on the workers of this Dask cluster: the scheduler's address (tls://HOST:8786) or its scheduler file; "
-        "open+ before it allows a network without encryption.",
-    ),
-    click.option(
-        "--build",
+    option(
+        "--build  Whether compilers may start: never, after a yes if it takes over two minutes, or always.  "
+        f"[default: {BUILD_VARIABLE}, flashdepot.toml, the user's settings, else ask]",
         type=click.Choice([member.value for member in Compiling]),
-        help="Whether compilers may start: never, after a yes if it takes over two minutes, or always.  [default: "
-        f"{BUILD_VARIABLE}, flashdepot.toml, the user's settings, else ask]",
     ),
-    click.option("-y", "--yes", is_flag=True, help="Compile without asking, however long it takes: --build always."),
+    flag("-y --yes  Compile without asking, however long it takes: --build always."),
 )
 """What a build may use of its machine, and whether it may begin: the argument ``limits``."""
 

@@ -10,18 +10,16 @@ from typing import Any
 
 import click
 
-from flashdepot.cli.common import View, examples, is_quiet, options, path_option
+from flashdepot.cli.common import View, command, flag, is_quiet, option, options, path_option
 from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.prove.environment import draw, interpreter, run_script
 
-_python_option = click.option(
-    "--python", metavar="PY", help="Interpreter of the environment.  [default: the active one, or the nearest .venv]"
-)
+_python_option = option("--python PY  Interpreter of the environment.  [default: the active one, or the nearest .venv]")
 _VERIFY_LIMIT = 300
 _BENCH_LIMIT = 3600
 
 
-@click.command(epilog=examples("flashdepot verify", "flashdepot verify --python .venv/bin/python --json"))
+@command("flashdepot verify", "flashdepot verify --python .venv/bin/python --json")
 @options(_python_option)
 def verify(python: str | None) -> View:
     """Check on this machine's GPU that the installed flash_attn computes the right numbers.
@@ -51,31 +49,20 @@ def _verify_line(row: Mapping[str, Any]) -> str:
     return f"  {mark:<8} {row['dtype']}  {row['what']:<52} error {row['error']:.1e}, allowed {row['bound']:.1e}"
 
 
-@click.command(
-    epilog=examples(
-        "flashdepot bench",
-        "flashdepot bench --lengths 1024,4096 --head-dims 128 --forward-only --plot speed.png",
-        "flashdepot bench --tune-batch --head-dims 128 --lengths 4096",
-    )
+@command(
+    "flashdepot bench",
+    "flashdepot bench --lengths 1024,4096 --head-dims 128 --forward-only --plot speed.png",
+    "flashdepot bench --tune-batch --head-dims 128 --lengths 4096",
 )
 @options(
     _python_option,
-    click.option("--head-dims", metavar="64,128", default="64,128", help="Head dims.  [default: 64,128]"),
-    click.option(
-        "--lengths",
-        metavar="1024,...",
-        default="1024,2048,4096,8192,16384",
-        help="Sequence lengths.  [default: 1k to 16k]",
-    ),
-    click.option("--dtype", type=click.Choice(["bf16", "fp16"]), default="bf16", help="Element type.  [default: bf16]"),
-    click.option("--causal/--no-causal", default=None, help="Causal or not.  [default: both]"),
-    click.option("--forward-only", is_flag=True, help="Skip the backward pass."),
-    path_option("--plot", metavar="FILE", help="Write a plot: .png or .svg."),
-    click.option(
-        "--tune-batch",
-        is_flag=True,
-        help="Find the batch size where throughput stops growing, and the largest one that fits in memory.",
-    ),
+    option("--head-dims 64,128  Head dims.  [default: 64,128]", default="64,128"),
+    option("--lengths 1024,...  Sequence lengths.  [default: 1k to 16k]", default="1024,2048,4096,8192,16384"),
+    option("--dtype  Element type.  [default: bf16]", type=click.Choice(["bf16", "fp16"]), default="bf16"),
+    option("--causal/--no-causal  Causal or not.  [default: both]", default=None),
+    flag("--forward-only  Skip the backward pass."),
+    path_option("--plot FILE  Write a plot: .png or .svg."),
+    flag("--tune-batch  Find the batch size where throughput stops growing, and the largest one that fits in memory."),
 )
 def bench(
     python: str | None,

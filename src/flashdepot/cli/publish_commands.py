@@ -10,7 +10,18 @@ import click
 
 from flashdepot import api
 from flashdepot.api import publishing
-from flashdepot.cli.common import View, configured_remotes, depot_option, examples, options, path_option, say, warn
+from flashdepot.cli.common import (
+    View,
+    command,
+    configured_remotes,
+    depot_option,
+    flag,
+    option,
+    options,
+    path_option,
+    say,
+    warn,
+)
 from flashdepot.cli.library_commands import describe_plan, plan_document
 from flashdepot.cli.options import build_options, names_option
 from flashdepot.cli.terminal import terminal
@@ -20,30 +31,21 @@ from flashdepot.publish import FAILED, REPORT_NAME, PartReport, PublishReport, p
 from flashdepot.wheel import parse_names
 
 
-@click.command(
-    epilog=examples(
-        "flashdepot index public --url https://wheels.example.org/",
-        "flashdepot index public dist/*.whl",
-        "flashdepot index public --from team",
-    )
+@command(
+    "flashdepot index public --url https://wheels.example.org/",
+    "flashdepot index public dist/*.whl",
+    "flashdepot index public --from team",
 )
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.argument("wheels", metavar="[WHEEL]...", nargs=-1, type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @options(
-    click.option(
-        "--url",
-        metavar="URL",
+    option(
+        "--url URL  Address that DIR is served under, for the commands on its page.  [default: the last one]",
         default="",
-        help="Address that DIR is served under, for the commands on its page.  [default: the last one]",
     ),
-    click.option(
-        "--from",
-        "source",
-        metavar="REMOTE",
-        help="Take every library of this remote that a key which you trust has signed.",
-    ),
+    option("--from REMOTE  Take every library of this remote that a key which you trust has signed.", to="source"),
     names_option,
-    click.option("--jax", is_flag=True, help="Without a WHEEL: also flashdepot-jax of every library, for JAX."),
+    flag("--jax  Without a WHEEL: also flashdepot-jax of every library, for JAX."),
     depot_option,
 )
 def index(
@@ -80,20 +82,18 @@ def index(
     return View(document, [str(site.path)], [said])
 
 
-@click.command(
-    epilog=examples(
-        "flashdepot publish publish.toml --dry-run",
-        "flashdepot publish publish.toml",
-        "flashdepot publish publish.toml --no-push --out dist --json",
-    )
+@command(
+    "flashdepot publish publish.toml --dry-run",
+    "flashdepot publish publish.toml",
+    "flashdepot publish publish.toml --no-push --out dist --json",
 )
 @click.argument("matrix", metavar="MATRIX.toml", type=click.Path(path_type=Path))
 @options(
     path_option(
-        "--out", help="Write the wheels and the report into this folder.  [default: the file's, or dist next to it]"
+        "--out DIR  Write the wheels and the report into this folder.  [default: the file's, or dist next to it]"
     ),
-    click.option("--no-push", is_flag=True, help="Write to no remote: for jobs of strangers, and to try a file."),
-    click.option("--dry-run", is_flag=True, help="Say what would be fetched and compiled for each part; make nothing."),
+    flag("--no-push  Write to no remote: for jobs of strangers, and to try a file."),
+    flag("--dry-run  Say what would be fetched and compiled for each part; make nothing."),
     build_options,
     depot_option,
 )

@@ -10,7 +10,18 @@ import click
 
 from flashdepot.api import wheels as api
 from flashdepot.api.wheels import LockState, Question
-from flashdepot.cli.common import View, depot_option, examples, is_quiet, named_depot, options, path_option, say
+from flashdepot.cli.common import (
+    View,
+    command,
+    depot_option,
+    flag,
+    is_quiet,
+    named_depot,
+    option,
+    options,
+    path_option,
+    say,
+)
 from flashdepot.cli.options import Wanted, environment_options, names_option
 from flashdepot.cli.resolve_page import describe, describe_explained
 from flashdepot.cli.terminal import terminal
@@ -33,31 +44,21 @@ EXIT_CODES = {
 _STATUS = {0: "decided", MissingToolError.exit_code: "facts missing", IncompatibleError.exit_code: "nothing fits"}
 
 choice_options = options(
-    click.option(
-        "--version", metavar="2.8.3", help="flash-attn version: 2.8.3, 2.8, '>=2.7,<2.8'.  [default: the newest]"
-    ),
-    click.option(
-        "--distribution",
-        metavar="NAME",
-        default=FLASH_ATTN,
-        show_default=True,
-        help="Package name; the other one is flash-attn-3.",
-    ),
-    click.option(
-        "--source",
-        "sources",
-        metavar="SOURCE",
+    option("--version 2.8.3  flash-attn version: 2.8.3, 2.8, '>=2.7,<2.8'.  [default: the newest]"),
+    option("--distribution NAME  Package name; the other one is flash-attn-3.", default=FLASH_ATTN, show_default=True),
+    option(
+        "--source SOURCE  Only from these: ours, official, community, community:NAME, pip, index:URL "
+        "(repeatable).  [default: ours, official]",
+        to="sources",
         multiple=True,
-        help="Only from these: ours, official, community, community:NAME, pip, index:URL (repeatable).  [default: ours, official]",
     ),
-    click.option(
-        "--allow",
+    option(
+        "--allow  Also take community wheels, or wheels that may not fit (repeatable).",
         type=click.Choice([COMMUNITY, "uncertain"]),
         multiple=True,
-        help="Also take community wheels, or wheels that may not fit (repeatable).",
     ),
-    click.option("--profile", metavar="NAME", help="What our library must contain, as for 'flashdepot get'."),
-    click.option("--bandwidth", metavar="12MB", help="Download speed in bytes per second.  [default: 12.5MB]"),
+    option("--profile NAME  What our library must contain, as for 'flashdepot get'."),
+    option("--bandwidth 12MB  Download speed in bytes per second.  [default: 12.5MB]"),
 )
 
 
@@ -67,20 +68,16 @@ def answered(depot: Depot, asked: dict[str, Any]) -> tuple[Question, Plan]:
     return question, question.ask(Wanted({"profile": question.profile}).request, depot, terminal())
 
 
-@click.command(
-    epilog=examples(
-        "flashdepot resolve --python .venv",
-        "flashdepot resolve --torch 2.8.0+cu128 --python-tag cp312 --glibc 2.35 --gpu 9.0 --gpu 12.0 --driver 570",
-        "flashdepot resolve --host node.json --allow community --json",
-        "flashdepot resolve --explain flash_attn-2.7.2+cu12torch2.5cxx11abiFALSE-cp311-cp311-linux_x86_64.whl",
-    )
+@command(
+    "flashdepot resolve --python .venv",
+    "flashdepot resolve --torch 2.8.0+cu128 --python-tag cp312 --glibc 2.35 --gpu 9.0 --gpu 12.0 --driver 570",
+    "flashdepot resolve --host node.json --allow community --json",
+    "flashdepot resolve --explain flash_attn-2.7.2+cu12torch2.5cxx11abiFALSE-cp311-cp311-linux_x86_64.whl",
 )
 @options(
     environment_options,
     choice_options,
-    click.option(
-        "--explain", "named", metavar="WHEEL|VERSION", help="Say why this wheel was chosen, or why it was not."
-    ),
+    option("--explain WHEEL|VERSION  Say why this wheel was chosen, or why it was not.", to="named"),
     depot_option,
 )
 def resolve(named: str | None, depot: Depot, **asked: Any) -> View:
@@ -137,27 +134,21 @@ def _explained(plan: Plan, named: str) -> View:
     return View(document, [page], status=EXIT_CODES[found[0].verdict])
 
 
-@click.command(
-    epilog=examples(
-        "flashdepot lock --python .venv",
-        "flashdepot lock --host node.json --out deploy/flashdepot.lock",
-        "flashdepot lock --names flash-attn-3",
-        "flashdepot lock --check",
-        "flashdepot lock --upgrade --allow community --accept-unverified",
-    )
+@command(
+    "flashdepot lock --python .venv",
+    "flashdepot lock --host node.json --out deploy/flashdepot.lock",
+    "flashdepot lock --names flash-attn-3",
+    "flashdepot lock --check",
+    "flashdepot lock --upgrade --allow community --accept-unverified",
 )
 @options(
     environment_options,
     choice_options,
-    path_option("--out", metavar="FILE", default=LOCK_NAME, show_default=True, help="The lock file."),
+    path_option("--out FILE  The lock file.", default=LOCK_NAME, show_default=True),
     names_option,
-    click.option("--check", is_flag=True, help="Check whether the lock still fits; write nothing."),
-    click.option("--upgrade", is_flag=True, help="Choose again even if the lock still fits."),
-    click.option(
-        "--accept-unverified",
-        is_flag=True,
-        help="Lock a wheel that has no known SHA-256; its first installation records it.",
-    ),
+    flag("--check  Check whether the lock still fits; write nothing."),
+    flag("--upgrade  Choose again even if the lock still fits."),
+    flag("--accept-unverified  Lock a wheel that has no known SHA-256; its first installation records it."),
     depot_option,
 )
 def lock(

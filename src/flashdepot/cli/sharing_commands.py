@@ -11,7 +11,7 @@ from flashdepot import api
 from flashdepot.api import sharing
 from flashdepot.api.acquire import LibraryPlan
 from flashdepot.api.depots import stored
-from flashdepot.cli.common import View, configured_remotes, depot_option, examples, options, warn
+from flashdepot.cli.common import View, command, configured_remotes, depot_option, flag, option, options, warn
 from flashdepot.cli.library_commands import library_view, plan_view
 from flashdepot.cli.options import Asked, Wanted, library_options, machine_options, selection_options
 from flashdepot.cli.terminal import terminal
@@ -23,14 +23,10 @@ from flashdepot.model.manifest import Manifest
 from flashdepot.model.target import spell
 
 
-@click.command(
-    epilog=examples(
-        "flashdepot depot push", "flashdepot depot push 3fa9 --to team", "flashdepot depot push --to disk --json"
-    )
-)
+@command("flashdepot depot push", "flashdepot depot push 3fa9 --to team", "flashdepot depot push --to disk --json")
 @click.argument("keys", metavar="[KEY]...", nargs=-1)
-@click.option("--to", metavar="REMOTE", help="Only this remote.  [default: all that were added with --push]")
-@click.option("--verify", is_flag=True, help="Read all blobs that are there, and write wrong ones again.")
+@option("--to REMOTE  Only this remote.  [default: all that were added with --push]")
+@flag("--verify  Read all blobs that are there, and write wrong ones again.")
 @depot_option
 def push(keys: tuple[str, ...], to: str | None, depot: Depot, *, verify: bool) -> View:
     """Put libraries, and the units that they were made of, into a remote, signed with your key.
@@ -57,18 +53,16 @@ def push(keys: tuple[str, ...], to: str | None, depot: Depot, *, verify: bool) -
     return View({"pushed": document}, said=[f"{name}: {pushed}." for name, pushed in done.items()])
 
 
-@click.command(epilog=examples("flashdepot depot pull --profile inference --arch 90", "flashdepot depot pull"))
+@command("flashdepot depot pull --profile inference --arch 90", "flashdepot depot pull")
 @options(selection_options, machine_options, depot_option)
 def pull(wanted: Wanted, host: HostRecord | None, depot: Depot) -> View:
     """Fetch the library that 'flashdepot get' would take from a remote, and never build it. Exit code 4: no remote has it."""
     return library_view(api.pull(wanted.request, host=host, depot=depot, events=terminal()))
 
 
-@click.command(
-    epilog=examples("flashdepot depot sync", "flashdepot depot sync team --dry-run", "flashdepot depot sync --json")
-)
+@command("flashdepot depot sync", "flashdepot depot sync team --dry-run", "flashdepot depot sync --json")
 @click.argument("names", metavar="[REMOTE]...", nargs=-1)
-@click.option("--dry-run", is_flag=True, help="Say what would be fetched and pushed; do neither.")
+@flag("--dry-run  Say what would be fetched and pushed; do neither.")
 @depot_option
 def sync(names: tuple[str, ...], depot: Depot, *, dry_run: bool) -> View:
     """Fetch the libraries that remotes have and this depot lacks, and push the reverse, signed with your key.
@@ -143,18 +137,10 @@ def _library_line(manifest: Manifest) -> str:
     return f"{manifest.recipe_key[:12]}  {manifest.upstream}  {manifest.platform}  {spell(manifest.sass)}  {size(manifest.size)}"
 
 
-@click.command(epilog=examples("flashdepot depot audit --profile inference --sample 3", "flashdepot depot audit --all"))
-@click.option(
-    "--sample",
-    type=click.IntRange(min=1),
-    default=2,
-    metavar="N",
-    help="How many units, chosen at random.  [default: 2]",
-)
-@click.option("--all", "everything", is_flag=True, help="Compile all units again.")
-@click.option(
-    "--sign", is_flag=True, help="If all are the same, add your signature to the builder's, in remotes with --push."
-)
+@command("flashdepot depot audit --profile inference --sample 3", "flashdepot depot audit --all")
+@option("--sample N  How many units, chosen at random.  [default: 2]", type=click.IntRange(min=1), default=2)
+@flag("--all  Compile all units again.", to="everything")
+@flag("--sign  If all are the same, add your signature to the builder's, in remotes with --push.")
 @library_options
 def audit(sample: int, asked: Asked, *, everything: bool, sign: bool) -> View:
     """Compile units again, and compare their bytes with those in the depot and with what remotes claim.

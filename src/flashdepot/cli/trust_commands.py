@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from flashdepot.cli.app import Commands
-from flashdepot.cli.common import View, configured_remotes, examples, say
+from flashdepot.cli.common import View, command, configured_remotes, flag, option, say
 from flashdepot.cli.common import ask as ask_on_terminal
 from flashdepot.errors import UsageError
 from flashdepot.files.trust import Consents, users_consents
@@ -23,17 +23,15 @@ from flashdepot.remotes.user_settings import UserSettings, today
 from flashdepot.resolve.project import NAME, Project, find_project, read_project
 
 
-@click.command(
-    epilog=examples(
-        "flashdepot trust                       (the flashdepot.toml of this project)",
-        "flashdepot trust ../flashdepot.toml",
-        "flashdepot trust --list",
-        "flashdepot trust --remove ../flashdepot.toml",
-    )
+@command(
+    "flashdepot trust                       (the flashdepot.toml of this project)",
+    "flashdepot trust ../flashdepot.toml",
+    "flashdepot trust --list",
+    "flashdepot trust --remove ../flashdepot.toml",
 )
 @click.argument("file", required=False, type=click.Path(path_type=Path))
-@click.option("--list", "list_all", is_flag=True, help="Show what is trusted.")
-@click.option("--remove", is_flag=True, help="Stop trusting it.")
+@flag("--list  Show what is trusted.", to="list_all")
+@flag("--remove  Stop trusting it.")
 def trust(file: Path | None, *, list_all: bool, remove: bool) -> View:
     """Allow a flashdepot.toml to run a compiler that it names, or to take source or libraries from elsewhere.
 
@@ -95,34 +93,27 @@ def remote() -> None:
     """
 
 
-@remote.command(
-    epilog=examples(
-        "flashdepot remote add team s3://our-bucket/flashdepot --push",
-        "flashdepot remote add public https://example.org/flashdepot --key ci:BASE64",
-        "flashdepot remote add disk file:///mnt/share/flashdepot --unsigned",
-    )
+@command(
+    "flashdepot remote add team s3://our-bucket/flashdepot --push",
+    "flashdepot remote add public https://example.org/flashdepot --key ci:BASE64",
+    "flashdepot remote add disk file:///mnt/share/flashdepot --unsigned",
+    of=remote,
 )
 @click.argument("name")
 @click.argument("url")
-@click.option("--push", is_flag=True, help="Put there what is built here.")
-@click.option("--key", "keys", multiple=True, metavar="NAME:BASE64", help="Trust this key's signatures there.")
-@click.option(
-    "--unsigned", is_flag=True, help="Accept what is there without signatures: anyone who writes there decides."
-)
-@click.option(
-    "--builders",
+@flag("--push  Put there what is built here.")
+@option("--key NAME:BASE64  Trust this key's signatures there.", to="keys", multiple=True)
+@flag("--unsigned  Accept what is there without signatures: anyone who writes there decides.")
+@option(
+    "--builders N  Accept only what this many of your keys have signed.  [default: 1]",
     type=click.IntRange(min=1),
     default=1,
-    metavar="N",
-    help="Accept only what this many of your keys have signed.  [default: 1]",
 )
-@click.option("--anonymous", is_flag=True, help="Read a bucket without credentials.")
-@click.option(
-    "--timeout",
+@flag("--anonymous  Read a bucket without credentials.")
+@option(
+    f"--timeout SECONDS  How long it has to answer.  [default: {PATIENCE:g}]",
     type=click.FloatRange(min=0.1),
     default=PATIENCE,
-    metavar="SECONDS",
-    help=f"How long it has to answer.  [default: {PATIENCE:g}]",
 )
 def add(name: str, url: str, keys: tuple[str, ...], **settings: Any) -> View:
     """Add a remote for this user, or change the one of that name.
@@ -139,7 +130,7 @@ def add(name: str, url: str, keys: tuple[str, ...], **settings: Any) -> View:
     return View({"status": "added", **plain(added)}, said=said)
 
 
-@remote.command("ls")
+@command(of=remote, name="ls")
 def list_remotes() -> View:
     """List the remotes, in the order in which they are asked."""
     found = [opened.settings for opened in configured_remotes().all()]
@@ -150,7 +141,7 @@ def list_remotes() -> View:
     )
 
 
-@remote.command()
+@command(of=remote)
 @click.argument("name")
 def rm(name: str) -> View:
     """Forget one of your remotes. What was fetched from it stays in the depot."""
@@ -167,19 +158,14 @@ def _line(settings: RemoteSettings) -> str:
     return f"{settings.name:<12} {settings.url}{more}"
 
 
-_DAY = "YYYY-MM-DD"
-
-
 def _day(_context: click.Context, _option: click.Parameter, text: str | None) -> date | None:
     try:
         return date.fromisoformat(text) if text else None
     except ValueError:
-        raise UsageError(f"'{text}' is not a day: expected {_DAY}.") from None
+        raise UsageError(f"'{text}' is not a day: expected YYYY-MM-DD.") from None
 
 
-_expires_option = click.option(
-    "--expires", metavar=_DAY, callback=_day, help="The last day on which it is trusted.  [default: no end]"
-)
+_expires_option = option("--expires YYYY-MM-DD  The last day on which it is trusted.  [default: no end]", callback=_day)
 
 
 @click.group(cls=Commands)
@@ -190,7 +176,7 @@ def keys() -> None:
     """
 
 
-@keys.command(epilog=examples("flashdepot keys new", "flashdepot keys new ci --expires 2027-12-31"))
+@command("flashdepot keys new", "flashdepot keys new ci --expires 2027-12-31", of=keys)
 @click.argument("name", required=False)
 @_expires_option
 def new(name: str | None, expires: date | None) -> View:
@@ -203,13 +189,9 @@ def new(name: str | None, expires: date | None) -> View:
     return View(_document("made", made.public), [str(made.public)], [said])
 
 
-@keys.command(
-    "trust", epilog=examples("flashdepot keys trust ci:BASE64", "flashdepot keys trust ci:BASE64 --remote team")
-)
+@command("flashdepot keys trust ci:BASE64", "flashdepot keys trust ci:BASE64 --remote team", of=keys, name="trust")
 @click.argument("line", metavar="NAME:BASE64")
-@click.option(
-    "--remote", "remotes", multiple=True, metavar="NAME|URL", help="Only for this remote, or index (repeatable)."
-)
+@option("--remote NAME|URL  Only for this remote, or index (repeatable).", to="remotes", multiple=True)
 @_expires_option
 def trust_key(line: str, remotes: tuple[str, ...], expires: date | None) -> View:
     """Trust what a key has signed. Get its line in a way that you trust."""
@@ -218,7 +200,7 @@ def trust_key(line: str, remotes: tuple[str, ...], expires: date | None) -> View
     return View(_document("trusted", key), said=[f"What {key.name} has signed is trusted from now on."])
 
 
-@keys.command("ls")
+@command(of=keys, name="ls")
 def list_keys() -> View:
     """List the keys that you trust, and which of them are yours to sign with."""
     settings = UserSettings.of_this_user()
@@ -245,11 +227,9 @@ def list_keys() -> View:
     )
 
 
-@keys.command(
-    epilog=examples("flashdepot keys unsigned https://wheels.example.org/", "flashdepot keys unsigned public --remove")
-)
+@command("flashdepot keys unsigned https://wheels.example.org/", "flashdepot keys unsigned public --remove", of=keys)
 @click.argument("address", metavar="URL|DIR")
-@click.option("--remove", is_flag=True, help="Demand a signature of it again.")
+@flag("--remove  Demand a signature of it again.")
 def unsigned(address: str, *, remove: bool) -> View:
     """Take one index without a signature, although you trust keys: anyone who writes there decides what you run.
 
@@ -263,7 +243,7 @@ def unsigned(address: str, *, remove: bool) -> View:
     return View({"status": "signed" if remove else "unsigned", "index": place}, said=[said])
 
 
-@keys.command()
+@command(of=keys)
 @click.argument("key", metavar="NAME|ID")
 def revoke(key: str) -> View:
     """Never trust a key again: it was lost, or its owner is no longer trusted.
@@ -275,14 +255,10 @@ def revoke(key: str) -> View:
     return View(_document("revoked", revoked.key), said=[said])
 
 
-@keys.command(epilog=examples("flashdepot keys rotate ci", "flashdepot keys rotate ci --days 7"))
+@command("flashdepot keys rotate ci", "flashdepot keys rotate ci --days 7", of=keys)
 @click.argument("name", required=False)
-@click.option(
-    "--days",
-    type=click.IntRange(min=0),
-    default=30,
-    metavar="N",
-    help="Trust the old key's signatures for this long.  [default: 30]",
+@option(
+    "--days N  Trust the old key's signatures for this long.  [default: 30]", type=click.IntRange(min=0), default=30
 )
 @_expires_option
 def rotate(name: str | None, days: int, expires: date | None) -> View:

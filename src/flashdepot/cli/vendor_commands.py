@@ -9,7 +9,7 @@ import click
 
 from flashdepot.api import libraries as api
 from flashdepot.api.acquire import LibraryPlan
-from flashdepot.cli.common import View, examples, is_quiet, options, path_option, warn
+from flashdepot.cli.common import View, command, flag, is_quiet, options, path_option, warn
 from flashdepot.cli.library_commands import plan_view
 from flashdepot.cli.options import Asked, library_options
 from flashdepot.errors import UsageError
@@ -23,20 +23,16 @@ DEFAULT_FOLDER = "prebuilt"
 _FAULTS_SHOWN = 8
 
 
-@click.command(
-    epilog=examples(
-        "flashdepot vendor",
-        "flashdepot vendor third_party/flash --profile inference --arch 80,90",
-        "flashdepot vendor --check",
-        "flashdepot vendor --check --host build-node.json --json",
-    )
+@command(
+    "flashdepot vendor",
+    "flashdepot vendor third_party/flash --profile inference --arch 80,90",
+    "flashdepot vendor --check",
+    "flashdepot vendor --check --host build-node.json --json",
 )
 @click.argument("folder", metavar="[DIR]", default=DEFAULT_FOLDER, type=click.Path(path_type=Path))
 @options(
-    click.option(
-        "--check", is_flag=True, help="Check that the libraries there are intact and run on this host; write nothing."
-    ),
-    path_option("--library", help="Use this library, a folder that 'flashdepot get' printed or wrote."),
+    flag("--check  Check that the libraries there are intact and run on this host; write nothing."),
+    path_option("--library DIR  Use this library, a folder that 'flashdepot get' printed or wrote."),
     library_options,
 )
 def vendor(folder: Path, library: Path | None, asked: Asked, *, check: bool) -> View:

@@ -6,12 +6,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-import click
 import msgspec
 
 from flashdepot import api
 from flashdepot.api.libraries import plan_library
-from flashdepot.cli.common import View, answer, examples, options, path_option, say, wants_json
+from flashdepot.cli.common import View, answer, command, flag, options, path_option, say, wants_json
 from flashdepot.cli.library_commands import describe_plan, plan_document
 from flashdepot.cli.options import Asked, library_options, names_option
 from flashdepot.model.limits import duration, size
@@ -19,18 +18,16 @@ from flashdepot.resolve.library import LibraryResult
 from flashdepot.wheel import Wheel, build_jax_wheel, build_names, parse_names, write_kernels
 
 
-@click.command(
-    epilog=examples(
-        "flashdepot wheel --arch 90",
-        "flashdepot wheel --profile inference --arch 80,90 --out dist",
-        "flashdepot wheel --arch 90 --target linux-x86_64,linux-aarch64,windows-x86_64 --out dist",
-    )
+@command(
+    "flashdepot wheel --arch 90",
+    "flashdepot wheel --profile inference --arch 80,90 --out dist",
+    "flashdepot wheel --arch 90 --target linux-x86_64,linux-aarch64,windows-x86_64 --out dist",
 )
 @options(
-    path_option("--out", default=".", help="Write the wheel into this folder.  [default: the current one]"),
+    path_option("--out DIR  Write the wheel into this folder.  [default: the current one]", default="."),
     names_option,
-    path_option("--kernels", help="Also folders that Hugging Face's library kernels loads, over the installed wheels."),
-    click.option("--jax", is_flag=True, help="Also flashdepot-jax: the same library for JAX, without torch."),
+    path_option("--kernels DIR  Also folders that Hugging Face's library kernels loads, over the installed wheels."),
+    flag("--jax  Also flashdepot-jax: the same library for JAX, without torch."),
     library_options,
 )
 def wheel(out: Path, names: str, kernels: Path | None, asked: Asked, *, jax: bool) -> View:
