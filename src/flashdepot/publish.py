@@ -312,8 +312,3 @@ def require_own(out: Path) -> None:
         f"{path} is there, and is not a report of flashdepot publish: it is not replaced.",
         hint="Move it away, or name another folder: --out DIR",
     )
-
-
-def waiting(parts: Sequence[PublishedPart]) -> tuple[PartReport, ...]:
-    """The reports of parts that have not begun."""
-    return tuple(PartReport(part) for part in parts)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flashdepot.api.acquire import open_depot
+from flashdepot.api.acquire import Context, open_depot
 from flashdepot.api.libraries import zig
 from flashdepot.errors import CompileError, IntegrityError, MissingToolError
 from flashdepot.link.candle_delivery import prepare_folder
@@ -131,7 +131,7 @@ def test_a_program_links_with_them_and_asks_for_the_libraries_when_it_starts(
 def test_a_program_for_windows_has_an_import_library_for_each_dll(
     bindings: list[Path], real_depot: Path, tmp_path: Path
 ) -> None:
-    stubs = provide_stubs(tmp_path / "toolkit", 13, bindings, tmp_path, lambda: zig(depot=open_depot(real_depot)))
+    stubs = provide_stubs(tmp_path / "toolkit", 13, bindings, tmp_path, lambda: zig(Context(open_depot(real_depot))))
     made = {path.name: path.read_bytes() for path in (stubs / "lib").iterdir()}
     assert made.keys() == {"libcuda.a", "libcublas.a", "libcudart.a"}
     for name, dll, function in (

@@ -14,7 +14,7 @@ import pytest
 from candle_call import dense, packed
 from candle_recorder import HERE, Recorded, compile_over_recorder
 
-from flashdepot.api.acquire import open_depot
+from flashdepot.api.acquire import Context, open_depot
 from flashdepot.api.candle import added_kernels
 from flashdepot.errors import IncompatibleError, UsageError
 from flashdepot.events import Events
@@ -227,7 +227,7 @@ def test_a_kernel_is_compiled_once_and_launched_by_the_archive(
     kernels = choose_kernels(crate, "all", line_of("0.11.1"), "0.11.1")
     for name, events in (("first", Events()), ("second", _NothingLeft())):
         with (
-            added_kernels(kernels, crate, library, depot=open_depot(real_depot), events=events) as added,
+            added_kernels(kernels, crate, library, Context(open_depot(real_depot), events=events)) as added,
             made_archives(library, 45, _no_zig, added=added) as (archive,),
         ):
             content = archive.content

@@ -22,15 +22,52 @@ from flashdepot.remotes import Remotes, users_remotes
 from flashdepot.resolve.library import LibraryResult, understand, understand_for_wheel
 
 if TYPE_CHECKING:
+    from typing import TypedDict
+
+    from typing_extensions import Required
+
     from flashdepot.build.library import Options
     from flashdepot.depot.store import DepotChoice
     from flashdepot.wheel import Wheel
+
+    class How(TypedDict, total=False):
+        """What nearly every function of the API takes by name: the fields of :class:`Context`."""
+
+        depot: Required[Depot]
+        host: HostRecord | None
+        limits: Limits
+        events: Events
+
 
 _REJECTED_SHOWN = 3
 
 ANY = LibraryRequest()
 SILENT = Events()
 NO_LIMITS = Limits()
+
+
+class Context(msgspec.Struct, frozen=True):
+    """What a call works with.
+
+    :param depot: where to look and what to fill.
+    :param host: the machine that it is for; this one when it is not given.
+    :param limits: what compilers may take, and whether they may start.
+    :param events: hear notes, warnings and progress, and answer questions.
+    """
+
+    depot: Depot
+    host: HostRecord | None = None
+    limits: Limits = NO_LIMITS
+    events: Events = SILENT
+
+    def need(self, request: LibraryRequest, *, for_wheel: bool = False) -> Need:
+        """What a request comes to; it raises what :func:`flashdepot.resolve.library.understand` raises."""
+        understood = understand_for_wheel if for_wheel else understand
+        host = self.host or runtime_facts(gpus=request.arch in (None, Gpus.NATIVE))
+        need = understood(request, host, self.depot)
+        if need.note:
+            self.events.note(need.note)
+        return need
 
 
 def open_depot(folder: Path | None = None, events: Events = SILENT) -> Depot:
@@ -42,25 +79,9 @@ def open_depot(folder: Path | None = None, events: Events = SILENT) -> Depot:
     return depot_in(folder, events.warn, Remotes(users_remotes, events.warn))
 
 
-def need_of(
-    request: LibraryRequest, host: HostRecord | None, depot: Depot, events: Events, *, for_wheel: bool = False
-) -> Need:
-    """What a request comes to for a host, this machine where none is given; ``events`` hear what is good to know of it.
-
-    It raises what :func:`flashdepot.resolve.library.understand` raises.
-    """
-    understood = understand_for_wheel if for_wheel else understand
-    need = understood(request, host or runtime_facts(gpus=request.arch in (None, Gpus.NATIVE)), depot)
-    if need.note:
-        events.note(need.note)
-    return need
-
-
 def acquire(
     need: Need | str,
-    depot: Depot,
-    limits: Limits,
-    events: Events,
+    context: Context,
     *,
     exactly: bool = False,
     may_build: bool = True,
@@ -74,12 +95,13 @@ def acquire(
     :raises MissingToolError: when nobody has the recipe.
     :raises ConsentError: when compiling takes long and nobody has said yes.
     """
+    depot = context.depot
     if isinstance(need, str):
-        pinned = _pinned(need, depot, events)
+        pinned = _pinned(need, context)
         return LibraryResult("hit", pinned, depot.libraries.materialise(pinned))
     if not exactly:
         choice = depot.find(need.request)
-        found = choice.taken or depot.remotes.fetch_library(depot, need.request, events)
+        found = choice.taken or depot.remotes.fetch_library(depot, need.request, context.events)
         if found is not None:
             units = len(need.request.selection.units)
             came = "hit" if choice.taken else "fetched"
@@ -89,11 +111,11 @@ def acquire(
                 f"Neither the depot {depot.root} nor a remote has a library for this.",
                 hint="See the remotes: flashdepot remote ls. Build it: flashdepot get, with the same options.",
             )
-        _tell_rejected(choice, events)
-    return _build(need, depot, _surveyed(limits), events, options)
+        _tell_rejected(choice, context.events)
+    return _build(need, context, options)
 
 
-def _build(need: Need, depot: Depot, limits: Limits, events: Events, options: Options | None) -> LibraryResult:
+def _build(need: Need, context: Context, options: Options | None) -> LibraryResult:
     from flashdepot.build.library import Options  # noqa: PLC0415  (a hit needs none of it)
     from flashdepot.diagnose import forewarn  # noqa: PLC0415
     from flashdepot.errors import CompileError  # noqa: PLC0415
@@ -102,6 +124,7 @@ def _build(need: Need, depot: Depot, limits: Limits, events: Events, options: Op
     from flashdepot.resolve.build import build  # noqa: PLC0415
     from flashdepot.toolchain.choose import asks_machine  # noqa: PLC0415
 
+    depot, events, limits = context.depot, context.events, _surveyed(context.limits)
     machine = probe(depot=depot.root, tools=asks_machine(need.cuda, this_platform(), need.request.driver))
     for finding in forewarn(machine, need.request.selection.units) if limits.farm is None else ():
         events.warn(f"{finding.sentence} {finding.fix}")
@@ -116,8 +139,9 @@ def _build(need: Need, depot: Depot, limits: Limits, events: Events, options: Op
     return built
 
 
-def _pinned(recipe_key: str, depot: Depot, events: Events) -> Manifest:
-    manifest = depot.load_intact(recipe_key) or depot.remotes.fetch_recipe(depot, recipe_key, events)
+def _pinned(recipe_key: str, context: Context) -> Manifest:
+    depot = context.depot
+    manifest = depot.load_intact(recipe_key) or depot.remotes.fetch_recipe(depot, recipe_key, context.events)
     if manifest is None:
         raise MissingToolError(
             f"The lock pins our wheel over the library {recipe_key[:12]}, and neither the depot {depot.root} nor a remote "
@@ -142,29 +166,25 @@ class LibraryPlan(msgspec.Struct, frozen=True):
 
 
 def plan_need(
-    need: Need | str,
-    depot: Depot,
-    limits: Limits,
-    events: Events,
-    *,
-    exactly: bool = False,
-    options: Options | None = None,
+    need: Need | str, context: Context, *, exactly: bool = False, options: Options | None = None
 ) -> LibraryPlan:
     """What :func:`acquire` would do; nothing is compiled. What a lock pins is fetched from a remote if the depot lacks it."""
     if isinstance(need, str):
-        return LibraryPlan(stored=_pinned(need, depot, events))
+        return LibraryPlan(stored=_pinned(need, context))
     from flashdepot.build.library import Options  # noqa: PLC0415  (a hit needs none of it)
     from flashdepot.host import probe  # noqa: PLC0415
     from flashdepot.resolve.build import foresee_build_of  # noqa: PLC0415
 
+    depot = context.depot
     if not exactly:
         choice = depot.find(need.request)
         if choice.taken is not None:
             return LibraryPlan(stored=choice.taken)
         if (offered := depot.remotes.offers(need.request)) is not None:
             return LibraryPlan(offered=offered)
-        _tell_rejected(choice, events)
-    found = foresee_build_of(need, depot, probe(depot=depot.root), _surveyed(limits), options or Options())
+        _tell_rejected(choice, context.events)
+    machine, limits = probe(depot=depot.root), _surveyed(context.limits)
+    found = foresee_build_of(need, depot, machine, limits, options or Options())
     return LibraryPlan(forecast=found) if isinstance(found, Forecast) else LibraryPlan(stored=found)
 
 

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from flashdepot.api.acquire import NO_LIMITS, SILENT
+from flashdepot.api.acquire import Context
 from flashdepot.api.libraries import zig
-from flashdepot.depot import Depot
 from flashdepot.errors import IncompatibleError, UsageError
-from flashdepot.events import Events, Forecast
+from flashdepot.events import Forecast
 from flashdepot.host.probe import this_platform
 from flashdepot.link import candle_project as advice
 from flashdepot.link.candle_archive import AddedKernels
@@ -36,7 +35,6 @@ from flashdepot.link.candle_versions import (
 from flashdepot.link.library import LinkableLibrary
 from flashdepot.link.lines import Shell
 from flashdepot.model.diagnosis import Diagnosis
-from flashdepot.model.limits import Limits
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.target import Platform
 from flashdepot.resolve.consent import require_consent
@@ -87,14 +85,7 @@ def candle_line(
     return (line_of(version, crate) if sources is None else line_of_folder(sources, version, crate)), sources
 
 
-def link_candle(
-    wish: CandleWish,
-    library: Callable[[], LinkableLibrary],
-    *,
-    depot: Depot,
-    limits: Limits = NO_LIMITS,
-    events: Events = SILENT,
-) -> CandleResult:
+def link_candle(wish: CandleWish, library: Callable[[], LinkableLibrary], context: Context) -> CandleResult:
     """Give candle-flash-attn prebuilt kernels, as its version takes them.
 
     :param library: asked for when all else is there: getting it may take long.
@@ -102,7 +93,7 @@ def link_candle(
 
     It raises what :func:`added_kernels` raises as well.
     """
-    provide_zig = partial(zig, depot=depot, events=events)
+    provide_zig = partial(zig, context)
     line, sources, project = wish.line, wish.sources, wish.project
     arguments, name = line.archive, line.crate
     nvcc = shutil.which("nvcc")
@@ -111,7 +102,7 @@ def link_candle(
         unpacked = require_sources(sources, name, wish.version, default_cargo_home() / "registry")
         kernels = choose_kernels(unpacked, wish.kernels, line, wish.version) if wish.kernels is not None else ()
         got = library()
-        added = added_kernels(kernels, unpacked, got, depot=depot, limits=limits, events=events)
+        added = added_kernels(kernels, unpacked, got, context)
         with added if kernels else contextlib.nullcontext() as objects:
             root = write_candle_crate(got, arguments, unpacked, wish.folder, provide_zig, objects, git)
         text = advice.patch_lines(name, root)
@@ -149,7 +140,7 @@ def _result(
     return CandleResult(setup, library.manifest, {**library.to_json(), **built, **more}, lines, said)
 
 
-def cargo_toolkit(project: CandleProject, manifest: Manifest, *, depot: Depot, events: Events = SILENT) -> list[str]:
+def cargo_toolkit(project: CandleProject, manifest: Manifest, context: Context) -> list[str]:
     """The lines of a shell with which ``cargo build`` finds a CUDA toolkit, which is put into the depot first.
 
     :raises IncompatibleError: where the library is for neither this machine's Linux and CPU nor Windows by MinGW.
@@ -159,7 +150,7 @@ def cargo_toolkit(project: CandleProject, manifest: Manifest, *, depot: Depot, e
     from flashdepot.link.candle_toolkit import bindings_of, provide_stubs, toolkit_lines  # noqa: PLC0415
     from flashdepot.toolchain.wheels import provide, provided_version  # noqa: PLC0415
 
-    here, folder, target = this_platform(), depot.layout.toolchains, manifest.platform
+    here, folder, target = this_platform(), context.depot.layout.toolchains, manifest.platform
     if here.system != "linux" or target not in {here, Platform("windows", "x86_64")}:
         raise IncompatibleError(
             f"--toolkit is for builds on Linux, for the same machine or for Windows by MinGW; this is {here}, and the library "
@@ -167,9 +158,9 @@ def cargo_toolkit(project: CandleProject, manifest: Manifest, *, depot: Depot, e
             hint="Leave out --toolkit, and install a CUDA toolkit for the other system.",
         )
     bindings = bindings_of(project.root, default_cargo_home())
-    with depot.workspace(), events.building() as progress:
+    with context.depot.workspace(), context.events.building() as progress:
         toolkit = provide(here, folder, progress.download)
-        provide_zig = None if target == here else partial(zig, depot=depot, events=events)
+        provide_zig = None if target == here else partial(zig, context)
         stubs = provide_stubs(toolkit, provided_version().major, bindings, folder, provide_zig)
     capability = os.environ.get(advice.COMPUTE_CAP) or advice.compute_cap(manifest)
     return toolkit_lines(toolkit, stubs, capability, Shell.of(here.system))
@@ -190,13 +181,7 @@ def check_candle(project: CandleProject, need: CandleNeed, sources: Path | None)
 
 @contextlib.contextmanager
 def added_kernels(
-    kernels: Sequence[CandleKernel],
-    crate: Path,
-    library: LinkableLibrary,
-    *,
-    depot: Depot,
-    limits: Limits = NO_LIMITS,
-    events: Events = SILENT,
+    kernels: Sequence[CandleKernel], crate: Path, library: LinkableLibrary, context: Context
 ) -> Iterator[AddedKernels]:
     """candle's own kernels for the archive over a library: for its GPUs, with its features, by its CUDA's nvcc.
 
@@ -218,7 +203,7 @@ def added_kernels(
     )
     from flashdepot.toolchain.wheels import provide_cutlass  # noqa: PLC0415
 
-    manifest = library.manifest
+    manifest, depot, limits, events = library.manifest, context.depot, context.limits, context.events
     if manifest.platform.system != "linux" or manifest.platform != this_platform():
         raise IncompatibleError(
             f"candle's own kernels are added for the Linux and the CPU of this machine, {this_platform()}, and this library "

@@ -6,7 +6,7 @@ import io
 import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from flashdepot.api.acquire import LibraryPlan
+    from flashdepot.api.acquire import How, LibraryPlan
     from flashdepot.api.environments import InstallPlan, InstallResult
     from flashdepot.api.libraries import WheelResult
     from flashdepot.diagnose.check import Report
@@ -131,19 +131,19 @@ class Client:
         from flashdepot.api.libraries import get  # noqa: PLC0415  (as below: a call pays for its own imports)
 
         folder = Path(out) if out is not None else None
-        return get(_request(words), out=folder, **self._how(), host=self._given.machine)
+        return get(_request(words), out=folder, **self._how())
 
     def plan(self, **words: Unpack[Words]) -> LibraryPlan:
         """What :meth:`get` would do; nothing is fetched or compiled."""
         from flashdepot.api.libraries import plan_library  # noqa: PLC0415
 
-        return plan_library(_request(words), **self._how(), host=self._given.machine)
+        return plan_library(_request(words), **self._how())
 
     def wheel(self, out: str | Path = ".", **words: Unpack[Words]) -> WheelResult:
         """A Python wheel for every torch and every Python, in the folder ``out``."""
         from flashdepot.api.libraries import wheel  # noqa: PLC0415
 
-        return wheel(_request(words), out=Path(out), **self._how(), host=self._given.machine)
+        return wheel(_request(words), out=Path(out), **self._how())
 
     def link(self, *, static: bool = False, get: bool = True, **words: Unpack[Words]) -> LinkArguments:
         """The library to link a program with, and the arguments for it; with ``get`` it is got where it is not stored."""
@@ -151,7 +151,7 @@ class Client:
         from flashdepot.link.library import LinkKind  # noqa: PLC0415
         from flashdepot.link.lines import flags  # noqa: PLC0415
 
-        found = link(_request(words), may_build=get, **self._how(), host=self._given.machine)
+        found = link(_request(words), may_build=get, **self._how())
         arguments = flags(found, LinkKind.STATIC if static else LinkKind.SHARED)
         return LinkArguments(found.root, tuple(arguments.compile), tuple(arguments.link))
 
@@ -175,7 +175,7 @@ class Client:
         from flashdepot.api.environments import InstallRequest, plan_install  # noqa: PLC0415
 
         request = InstallRequest(_request(words), frozenset(sources))
-        return plan_install(request, python=self._real_python(), **self._how())
+        return plan_install(request, python=self._real_python(), **self._how(is_here=True))
 
     def install(
         self, *, sources: Iterable[str] = (), accept_unverified: bool = False, **words: Unpack[Words]
@@ -184,8 +184,8 @@ class Client:
         from flashdepot.api.environments import InstallRequest, install  # noqa: PLC0415
 
         request = InstallRequest(_request(words), frozenset(sources))
-        how = self._how()
-        return install(request, python=self._real_python(), accept_unverified=accept_unverified, **how)
+        python = self._real_python()
+        return install(request, python=python, accept_unverified=accept_unverified, **self._how(is_here=True))
 
     def check(self, files: str | Path | Iterable[str | Path]) -> list[Report]:
         """Whether wheels and libraries fit, by their bytes; a folder is one that :meth:`get` wrote."""
@@ -214,8 +214,9 @@ class Client:
         stream = io.BytesIO(log.encode()) if isinstance(log, str) else log
         return explain(stream, self._given.saved)
 
-    def _how(self) -> dict[str, Any]:
-        return {"depot": self._depot, "limits": self._limits, "events": self._events}
+    def _how(self, *, is_here: bool = False) -> How:
+        host = None if is_here else self._given.machine
+        return {"depot": self._depot, "limits": self._limits, "events": self._events, "host": host}
 
     def _real_python(self) -> str | None:
         """The environment to change; :raises UsageError: for one that is only described."""

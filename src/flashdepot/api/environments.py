@@ -6,12 +6,12 @@ import contextlib
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
 
-from flashdepot.api.acquire import NO_LIMITS, SILENT, LibraryPlan, acquire, plan_need, wheel_of
+from flashdepot.api.acquire import SILENT, Context, LibraryPlan, acquire, plan_need, wheel_of
 from flashdepot.depot import Depot
 from flashdepot.diagnose import Intention, examine
 from flashdepot.events import Events
@@ -30,7 +30,6 @@ from flashdepot.install.present import (
 )
 from flashdepot.model.environment import PythonEnvironment
 from flashdepot.model.host import HostRecord
-from flashdepot.model.limits import Limits
 from flashdepot.model.request import LibraryRequest
 from flashdepot.model.wheel import IMPORTED
 from flashdepot.resolve.choice import Choice, InstallRequest, OwnWheel, choose, fetch_chosen, settle
@@ -38,6 +37,11 @@ from flashdepot.resolve.library import LibraryResult
 from flashdepot.resolve.lock import LOCK_NAME, read_lock
 from flashdepot.resolve.wheel_files import WheelAddress, WheelFile, pin
 from flashdepot.wheel import Name, require_names
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from flashdepot.api.acquire import How
 
 __all__ = ["InstallPlan", "InstallRequest", "InstallResult", "install", "plan_install"]
 
@@ -125,14 +129,7 @@ class InstallResult(msgspec.Struct, frozen=True):
         }
 
 
-def plan_install(
-    request: InstallRequest = _ANY,
-    *,
-    python: str | None = None,
-    depot: Depot,
-    limits: Limits = NO_LIMITS,
-    events: Events = SILENT,
-) -> InstallPlan:
+def plan_install(request: InstallRequest = _ANY, *, python: str | None = None, **how: Unpack[How]) -> InstallPlan:
     """Which wheel would be installed into an environment, and why; nothing is changed there.
 
     :param python: interpreter or folder of the environment; the one that is meant here when it is not given.
@@ -140,9 +137,10 @@ def plan_install(
     :raises IncompatibleError: when nothing fits.
     :raises MissingToolError: when torch is missing there, or the depot lacks what a lock pins.
     """
-    plan = _planned(request, probe(python, depot.root), depot, events)
+    context = Context(**how)
+    plan = _planned(request, probe(python, context.depot.root), context.depot, context.events)
     if isinstance(wheel := plan.choice.wheel, OwnWheel):
-        return replace(plan, library=plan_need(wheel.library, depot, limits, events))
+        return replace(plan, library=plan_need(wheel.library, context))
     return plan
 
 
@@ -168,11 +166,9 @@ def install(
     request: InstallRequest = _ANY,
     *,
     python: str | None = None,
-    depot: Depot,
-    limits: Limits = NO_LIMITS,
     accept_unverified: bool = False,
     names: Sequence[Name] = (),
-    events: Events = SILENT,
+    **how: Unpack[How],
 ) -> InstallResult:
     """Install flash-attn into an environment that has torch, and check that it works there.
 
@@ -188,7 +184,8 @@ def install(
 
     It raises what :func:`plan_install` raises as well.
     """
-    started = time.monotonic()
+    started, context = time.monotonic(), Context(**how)
+    depot, events = context.depot, context.events
     machine = probe(python, depot.root)
     if recover(environment_of(machine).prefix, events.warn):
         machine = probe(python, depot.root)
@@ -202,7 +199,7 @@ def install(
             folder = stack.enter_context(depot.workspace())  # all others need no depot that may be written
             events.note(f"Installing our wheel: {choice.why}.")
             need = choice.wheel.library
-            library = acquire(need, depot, limits, events)
+            library = acquire(need, context)
             sources = library.manifest.sources if isinstance(need, str) else need.sources
             made = wheel_of(library, sources, depot, folder)
             wheel = WheelFile(choice.source, made.path, made.sha256, made.size)

@@ -9,22 +9,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from flashdepot.api.acquire import (
-    ANY,
-    NO_LIMITS,
-    SILENT,
-    LibraryPlan,
-    acquire,
-    need_of,
-    plan_need,
-    wheel_of,
-)
-from flashdepot.depot import Depot
+from flashdepot.api.acquire import ANY, Context, LibraryPlan, acquire, plan_need, wheel_of
 from flashdepot.errors import IncompatibleError, UsageError
-from flashdepot.events import Events
 from flashdepot.host import runtime_facts
-from flashdepot.model.host import HostRecord
-from flashdepot.model.limits import Limits
 from flashdepot.model.request import LibraryRequest
 from flashdepot.resolve.library import (
     LibraryResult,
@@ -32,6 +19,9 @@ from flashdepot.resolve.library import (
 )
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from flashdepot.api.acquire import How
     from flashdepot.build.library import Options
     from flashdepot.link.library import LinkableLibrary
     from flashdepot.link.vendor_check import VendorReport
@@ -40,19 +30,11 @@ if TYPE_CHECKING:
     from flashdepot.wheel import Wheel
 
 
-def get(
-    request: LibraryRequest = ANY,
-    *,
-    host: HostRecord | None = None,
-    depot: Depot,
-    out: Path | None = None,
-    limits: Limits = NO_LIMITS,
-    events: Events = SILENT,
-) -> LibraryResult:
+def get(request: LibraryRequest = ANY, *, out: Path | None = None, **how: Unpack[How]) -> LibraryResult:
     """A library that serves a host: a stored one, else a remote's, else one that is built now from the published source.
 
-    :param host: the machine that it must run on; this one when it is not given.
-    :param depot: where to look and what to fill.
+    What it takes by name besides are the fields of :class:`flashdepot.api.acquire.Context`.
+
     :param out: copy the library into this folder, which can be moved.
     :raises UsageError: for an upstream or a selection that is not known.
     :raises IncompatibleError: for a GPU that the kernels cannot run on, or a host that cannot use what is built here.
@@ -61,56 +43,36 @@ def get(
     :raises CompileError: when a compiler refuses; its hint says what its log shows.
     :raises NetworkError: when source or toolchain must be fetched and cannot be.
     """
-    return _got(request, host, depot, out, events, limits=limits)
+    return _got(request, out, Context(**how))
 
 
 def build(
-    request: LibraryRequest = ANY,
-    *,
-    host: HostRecord | None = None,
-    depot: Depot,
-    out: Path | None = None,
-    limits: Limits = NO_LIMITS,
-    options: Options | None = None,
-    events: Events = SILENT,
+    request: LibraryRequest = ANY, *, out: Path | None = None, options: Options | None = None, **how: Unpack[How]
 ) -> LibraryResult:
     """The library of exactly the recipe that this machine's toolchain gives a request, whatever else the depot has.
 
     Units that were compiled before are reused; a build that was stopped continues where it was. Parameters and errors
     are those of :func:`get`.
     """
-    return _got(request, host, depot, out, events, limits=limits, exactly=True, options=options)
+    return _got(request, out, Context(**how), exactly=True, options=options)
 
 
-def pull(
-    request: LibraryRequest = ANY,
-    *,
-    host: HostRecord | None = None,
-    depot: Depot,
-    events: Events = SILENT,
-) -> LibraryResult:
+def pull(request: LibraryRequest = ANY, **how: Unpack[How]) -> LibraryResult:
     """A library that serves a host, from the depot or a remote of the depot; nothing is ever compiled.
 
     :raises IncompatibleError: when neither has one.
     """
-    return _got(request, host, depot, None, events, limits=NO_LIMITS, may_build=False)
+    return _got(request, None, Context(**how), may_build=False)
 
 
-def _got(
-    request: LibraryRequest,
-    host: HostRecord | None,
-    depot: Depot,
-    out: Path | None,
-    events: Events,
-    **how: Any,
-) -> LibraryResult:
+def _got(request: LibraryRequest, out: Path | None, context: Context, **how: Any) -> LibraryResult:
     if out is not None:
         from flashdepot.depot.export import require_exportable  # noqa: PLC0415
 
         require_exportable(out)
     started = time.monotonic()
-    found = acquire(need_of(request, host, depot, events), depot, events=events, **how)
-    path = depot.export(found.manifest, out) if out is not None else found.path
+    found = acquire(context.need(request), context, **how)
+    path = context.depot.export(found.manifest, out) if out is not None else found.path
     return replace(found, path=path, seconds=time.monotonic() - started)
 
 
@@ -129,15 +91,7 @@ class WheelResult(msgspec.Struct, frozen=True):
         return f"<WheelResult {self.path.name}, {self.library.status}>"
 
 
-def wheel(
-    request: LibraryRequest = ANY,
-    *,
-    out: Path,
-    host: HostRecord | None = None,
-    depot: Depot,
-    limits: Limits = NO_LIMITS,
-    events: Events = SILENT,
-) -> WheelResult:
+def wheel(request: LibraryRequest = ANY, *, out: Path, **how: Unpack[How]) -> WheelResult:
     """A Python wheel in the folder ``out``, for every torch and every Python, and the library in it.
 
     Parameters and errors are otherwise those of :func:`get`, which gets the library.
@@ -145,20 +99,14 @@ def wheel(
     from flashdepot.files.user_files import require_folder  # noqa: PLC0415
 
     require_folder(out, "--out DIR")
-    need = need_of(request, host, depot, events, for_wheel=True)
-    library = acquire(need, depot, limits, events)
-    return WheelResult(wheel_of(library, need.sources, depot, out), library)
+    context = Context(**how)
+    need = context.need(request, for_wheel=True)
+    library = acquire(need, context)
+    return WheelResult(wheel_of(library, need.sources, context.depot, out), library)
 
 
 def vendor(
-    folder: Path,
-    request: LibraryRequest = ANY,
-    *,
-    library: Path | None = None,
-    host: HostRecord | None = None,
-    depot: Depot,
-    limits: Limits = NO_LIMITS,
-    events: Events = SILENT,
+    folder: Path, request: LibraryRequest = ANY, *, library: Path | None = None, **how: Unpack[How]
 ) -> tuple[Vendored, LinkableLibrary]:
     """Put a library into a project's own tree, into a folder of its target, and list it there.
 
@@ -175,18 +123,13 @@ def vendor(
         found = read_library(library)
         return write(found.manifest, found.source, folder), found
     require_folder(folder, "flashdepot vendor DIR")
-    got = get(request, host=host, depot=depot, limits=limits, events=events)
-    written = write(got.manifest, depot.libraries.source(got.manifest), folder)
+    got = get(request, **how)
+    written = write(got.manifest, how["depot"].libraries.source(got.manifest), folder)
     return written, LinkableLibrary(got.path, got.manifest)
 
 
 def check_vendored(
-    folder: Path,
-    request: LibraryRequest = ANY,
-    *,
-    host: HostRecord | None = None,
-    host_file: str | None = None,
-    depot: Depot,
+    folder: Path, request: LibraryRequest = ANY, *, host_file: str | None = None, **how: Unpack[How]
 ) -> VendorReport:
     """Whether the libraries in a project's tree are whole, and serve a host and what the project asks.
 
@@ -197,7 +140,8 @@ def check_vendored(
     from flashdepot.host import probe  # noqa: PLC0415  (asks every compiler; writing needs none)
     from flashdepot.link.vendor_check import check  # noqa: PLC0415
 
-    return check(folder, request, host or probe(depot=depot.root), host_file, depot)
+    depot = how["depot"]
+    return check(folder, request, how.get("host") or probe(depot=depot.root), host_file, depot)
 
 
 def link(
@@ -206,10 +150,7 @@ def link(
     library: Path | None = None,
     may_build: bool = False,
     otherwise: LibraryRequest = ANY,
-    host: HostRecord | None = None,
-    depot: Depot,
-    limits: Limits = NO_LIMITS,
-    events: Events = SILENT,
+    **how: Unpack[How],
 ) -> LinkableLibrary:
     """The library that a program is to be linked with: a folder's, else the stored one that :func:`get` would take.
 
@@ -226,18 +167,20 @@ def link(
     from flashdepot.link.library import LinkableLibrary, read_library  # noqa: PLC0415
     from flashdepot.link.vendor_folder import INDEX_NAME  # noqa: PLC0415
 
+    context = Context(**how)
+    depot, events = context.depot, context.events
     _require_one(library, replace(request, target=None))
     if library is not None and not (library / INDEX_NAME).is_file():
         return read_library(library).required_for(request.target)
     if library is not None:
         from flashdepot.link.vendor_check import choose_vendored  # noqa: PLC0415
 
-        return choose_vendored(library, host or runtime_facts(), depot, request.target)
+        return choose_vendored(library, context.host or runtime_facts(), depot, request.target)
     asked = request if request.names_selection else request.or_else(otherwise)
     if may_build:
-        got = get(asked, host=host, depot=depot, limits=limits, events=events)
+        got = get(asked, **how)
         return LinkableLibrary(got.path, got.manifest)
-    need = need_of(asked, host, depot, events)
+    need = context.need(asked)
     choice = depot.find(need.request)
     found = choice.taken
     if found is None and not request.names_selection and (found := most_of(need, depot)) is not None:
@@ -251,21 +194,11 @@ def link(
 
 
 def plan_library(
-    request: LibraryRequest = ANY,
-    *,
-    exactly: bool = False,
-    host: HostRecord | None = None,
-    depot: Depot,
-    limits: Limits = NO_LIMITS,
-    options: Options | None = None,
-    events: Events = SILENT,
+    request: LibraryRequest = ANY, *, exactly: bool = False, options: Options | None = None, **how: Unpack[How]
 ) -> LibraryPlan:
-    """What :func:`get` would do, or with ``exactly`` what :func:`build` would; nothing is fetched or compiled.
-
-    Parameters and errors are otherwise theirs.
-    """
-    need = need_of(request, host, depot, events)
-    return plan_need(need, depot, limits, events, exactly=exactly, options=options)
+    """What :func:`get` would do, or with ``exactly`` what :func:`build` would; nothing is fetched or compiled."""
+    context = Context(**how)
+    return plan_need(context.need(request), context, exactly=exactly, options=options)
 
 
 def _require_one(library: Path | None, request: LibraryRequest) -> None:
@@ -276,7 +209,7 @@ def _require_one(library: Path | None, request: LibraryRequest) -> None:
         )
 
 
-def zig(*, depot: Depot, events: Events = SILENT) -> Zig:
+def zig(context: Context) -> Zig:
     """The zig that compiles host code for every target, from the depot; it is fetched first where it is not there.
 
     :raises IncompatibleError: on a machine that no zig is pinned for.
@@ -284,5 +217,6 @@ def zig(*, depot: Depot, events: Events = SILENT) -> Zig:
     """
     from flashdepot.toolchain.zig import compiling_version, provide_zig  # noqa: PLC0415
 
-    with depot.workspace(), events.building() as progress:
-        return provide_zig(runtime_facts().platform, depot.layout.toolchains, progress.download, compiling_version())
+    with context.depot.workspace(), context.events.building() as progress:
+        folder = context.depot.layout.toolchains
+        return provide_zig(runtime_facts().platform, folder, progress.download, compiling_version())

@@ -7,11 +7,12 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
 
-from flashdepot.api.acquire import NO_LIMITS, SILENT, LibraryPlan, acquire, need_of, plan_need, wheel_of
+from flashdepot.api.acquire import SILENT, Context, LibraryPlan, acquire, plan_need, wheel_of
 from flashdepot.api.sharing import pushed_to, require_reach
 from flashdepot.depot import Depot
 from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
@@ -20,7 +21,7 @@ from flashdepot.files.user_files import require_folder
 from flashdepot.index import IndexSite, Seals, write_site
 from flashdepot.index.simple import FILES
 from flashdepot.model.index_record import IndexRecord
-from flashdepot.model.limits import Compiling, Limits
+from flashdepot.model.limits import Compiling
 from flashdepot.model.manifest import Manifest
 from flashdepot.publish import (
     FAILED,
@@ -30,7 +31,6 @@ from flashdepot.publish import (
     PublishReport,
     require_own,
     verify_wheel,
-    waiting,
 )
 from flashdepot.remotes import Remotes, users_remotes
 from flashdepot.remotes.keys import VARIABLE, SigningKey, choose_key, own_keys
@@ -43,6 +43,12 @@ from flashdepot.resolve.consent import may_compile, require_consent, together
 from flashdepot.resolve.library import LibraryResult
 from flashdepot.resolve.own_wheel_name import wheel_name
 from flashdepot.wheel import Name, build_jax_wheel, build_names, jax_wheel_name
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from flashdepot.api.acquire import How
+    from flashdepot.model.request import Need
 
 
 def index(
@@ -161,26 +167,26 @@ def _now() -> str:
 
 
 class PlannedPart(msgspec.Struct, frozen=True):
-    """A part, and what making it comes to, or what keeps it from being made."""
+    """A part, what it needs, and what making it comes to; or what keeps it from being made."""
 
     part: PublishedPart
+    need: Need | None = None
     plan: LibraryPlan | None = None
     problem: FlashdepotError | None = None
 
 
-def plan_publish(
-    matrix: PublishMatrix, *, depot: Depot, limits: Limits = NO_LIMITS, events: Events = SILENT
-) -> list[PlannedPart]:
+def plan_publish(matrix: PublishMatrix, **how: Unpack[How]) -> list[PlannedPart]:
     """What :func:`publish` would have to compile for each part; nothing is fetched, compiled or written."""
+    return [_planned(part, Context(**how)) for part in matrix.parts]
 
-    def planned(part: PublishedPart) -> PlannedPart:
-        try:
-            need = need_of(part.request, None, depot, events, for_wheel=True)
-            return PlannedPart(part, plan_need(need, depot, limits, events, exactly=True))
-        except FlashdepotError as error:
-            return PlannedPart(part, problem=error)
 
-    return [planned(part) for part in matrix.parts]
+def _planned(part: PublishedPart, context: Context, *, foreseen: bool = True) -> PlannedPart:
+    need = None
+    try:
+        need = context.need(part.request, for_wheel=True)
+        return PlannedPart(part, need, plan_need(need, context, exactly=True) if foreseen else None)
+    except FlashdepotError as error:
+        return PlannedPart(part, need, problem=error)
 
 
 def publish(
@@ -189,10 +195,8 @@ def publish(
     out: Path | None = None,
     may_push: bool = True,
     remotes: Remotes | None = None,
-    depot: Depot,
-    limits: Limits = NO_LIMITS,
-    events: Events = SILENT,
     on_part: Callable[[PartReport], None] = lambda _: None,
+    **how: Unpack[How],
 ) -> PublishReport:
     """Make every part of a matrix: its library, a wheel of it that is verified, both where others find them.
 
@@ -211,6 +215,8 @@ def publish(
         user's is in the way. Nothing has been made then.
     :raises ConsentError: when compiling all parts takes longer than two minutes, and nobody has said yes to that.
     """
+    context = Context(**how)
+    depot, events = context.depot, context.events
     out = (out or matrix.out).absolute()
     require_folder(out, "--out DIR")
     require_own(out)
@@ -220,27 +226,20 @@ def publish(
         targets = [remotes.named(name) for name in matrix.remotes] or pushed_to(remotes)
     key = _key(targets)
     # What is built goes where it is to go once it is verified, and not before.
-    depot = Depot(depot.root, events.warn, remotes.only_read())
-    limits = _agreed(matrix, depot, limits, events)
-    report = PublishReport(matrix, out, waiting(matrix.parts), key.public.name if key else "")
-    for number, part in enumerate(matrix.parts):
-        done = _make(part, out, targets, key, depot, limits, events)
+    context = replace(context, depot=Depot(depot.root, events.warn, remotes.only_read()))
+    asks = may_compile(context.limits)[0] is not Compiling.ALWAYS
+    planned = [_planned(part, context, foreseen=asks) for part in matrix.parts]
+    forecasts = [one.plan.forecast for one in planned if one.plan is not None and one.plan.forecast is not None]
+    if forecasts:  # one yes for all parts together, before the first begins
+        require_consent(together(forecasts), context.limits, events)
+        context = replace(context, limits=replace(context.limits, build=Compiling.ALWAYS))
+    report = PublishReport(matrix, out, tuple(map(PartReport, matrix.parts)), key.public.name if key else "")
+    for number, one in enumerate(planned):
+        done = _make(one, out, targets, key, context)
         report = replace(report, parts=(*report.parts[:number], done, *report.parts[number + 1 :]))
         report.write()
         on_part(done)
-    return _with_index(report, depot, events)
-
-
-def _agreed(matrix: PublishMatrix, depot: Depot, limits: Limits, events: Events) -> Limits:
-    """One yes for all parts together, before the first begins; :raises ConsentError: without it."""
-    if may_compile(limits)[0] is Compiling.ALWAYS:
-        return limits
-    planned = plan_publish(matrix, depot=depot, limits=limits, events=events)
-    forecasts = [one.plan.forecast for one in planned if one.plan is not None and one.plan.forecast is not None]
-    if not forecasts:
-        return limits
-    require_consent(together(forecasts), limits, events)
-    return replace(limits, build=Compiling.ALWAYS)
+    return _with_index(report, context)
 
 
 def _key(targets: Sequence[OpenRemote]) -> SigningKey | None:
@@ -251,19 +250,18 @@ def _key(targets: Sequence[OpenRemote]) -> SigningKey | None:
 
 
 def _make(
-    part: PublishedPart,
+    planned: PlannedPart,
     out: Path,
     targets: Sequence[OpenRemote],
     key: SigningKey | None,
-    depot: Depot,
-    limits: Limits,
-    events: Events,
+    context: Context,
 ) -> PartReport:
     started = time.monotonic()
-    done = PartReport(part)
+    done, need = PartReport(planned.part), planned.need
     try:
-        need = need_of(part.request, None, depot, events, for_wheel=True)
-        library = acquire(need, depot, limits, events, exactly=True)
+        if need is None:
+            raise planned.problem or FlashdepotError(f"{planned.part.name} was not planned.")
+        library = acquire(need, context, exactly=True)
         done = replace(
             done,
             status=library.status,
@@ -271,25 +269,27 @@ def _make(
             compiled=library.compiled,
             reused=library.reused,
         )
-        made = wheel_of(library, need.sources, depot, out)
+        made = wheel_of(library, need.sources, context.depot, out)
         done = replace(done, wheel=made.path.name, sha256=made.sha256, size=made.size)
         verify_wheel(made.path, library.manifest)
         done = replace(done, proven=True)
         for remote in targets:
             require_reach(remote, "Pushing to")
-            sent = push(remote, depot, [library.manifest], events, None if remote.settings.unsigned else key)
+            signer = None if remote.settings.unsigned else key
+            sent = push(remote, context.depot, [library.manifest], context.events, signer)
             done = replace(done, pushed={**done.pushed, remote.name: sent})
     except FlashdepotError as error:
         done = replace(done, status=FAILED, problem=error)
     return replace(done, seconds=time.monotonic() - started)
 
 
-def _with_index(report: PublishReport, depot: Depot, events: Events) -> PublishReport:
+def _with_index(report: PublishReport, context: Context) -> PublishReport:
     """The index of all wheels that were verified, where the file names one."""
     wheels = [report.out / part.wheel for part in report.parts if part.proven]
     if report.matrix.index is not None and wheels:
         try:
-            site = index(report.matrix.index, wheels, url=report.matrix.url, depot=depot, events=events)
+            where, url = report.matrix.index, report.matrix.url
+            site = index(where, wheels, url=url, depot=context.depot, events=context.events)
             report = replace(report, index=str(site.path))
         except FlashdepotError as error:
             report = replace(report, problem=error)

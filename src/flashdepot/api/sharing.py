@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from flashdepot.api.acquire import ANY, NO_LIMITS, SILENT, need_of
+from flashdepot.api.acquire import ANY, SILENT, Context
 from flashdepot.depot import Depot
 from flashdepot.errors import FlashdepotError, UsageError
 from flashdepot.events import Events, Forecast
-from flashdepot.model.host import HostRecord
-from flashdepot.model.limits import Limits
 from flashdepot.model.manifest import LIBRARY, Manifest
 from flashdepot.model.request import LibraryRequest, Need
 from flashdepot.net.fetch import offline, require_network
 from flashdepot.remotes import Remotes, users_remotes
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from flashdepot.api.acquire import How
     from flashdepot.remotes.keys import SigningKey
     from flashdepot.remotes.push import Pushed
     from flashdepot.remotes.remote import OpenRemote
@@ -130,10 +131,7 @@ def audit(
     sample: int | None = 2,
     sign: bool = False,
     remotes: Remotes | None = None,
-    host: HostRecord | None = None,
-    depot: Depot,
-    limits: Limits = NO_LIMITS,
-    events: Events = SILENT,
+    **how: Unpack[How],
 ) -> AuditReport:
     """Compile units of a request again, and compare their bytes with those in the depot and with what remotes claim.
 
@@ -148,12 +146,13 @@ def audit(
     from flashdepot.remotes.sync import compare  # noqa: PLC0415
     from flashdepot.resolve.build import compile_units_afresh  # noqa: PLC0415
 
+    context = Context(**how)
+    depot, events = context.depot, context.events
     remotes = remotes or Remotes(users_remotes, events.warn)
     key, signed = _to_countersign(remotes) if sign else (None, [])
+    need = context.need(request)
     machine = probe(depot=depot.root)
-    need = need_of(request, host, depot, events)
-    units = _drawn(need, sample)
-    records = compile_units_afresh(need, units, depot, machine, limits, events)
+    records = compile_units_afresh(need, _drawn(need, sample), depot, machine, context.limits, events)
     asked = [remote for remote in remotes.all() if remote.settings.is_local or not offline()]
     report = compare(records, depot, asked)
     if key is None or report.mismatches:
@@ -163,21 +162,14 @@ def audit(
     return replace(report, signed={remote.name: countersign(remote, records, key) for remote in signed})
 
 
-def plan_audit(
-    request: LibraryRequest = ANY,
-    *,
-    sample: int | None = 2,
-    host: HostRecord | None = None,
-    depot: Depot,
-    limits: Limits = NO_LIMITS,
-    events: Events = SILENT,
-) -> Forecast:
+def plan_audit(request: LibraryRequest = ANY, *, sample: int | None = 2, **how: Unpack[How]) -> Forecast:
     """What :func:`audit` would take for as many units, drawn again; nothing is fetched or compiled."""
     from flashdepot.host import probe  # noqa: PLC0415
     from flashdepot.resolve.build import foresee_units  # noqa: PLC0415
 
-    need = need_of(request, host, depot, events)
-    return foresee_units(need, _drawn(need, sample), depot, probe(depot=depot.root), limits)
+    context = Context(**how)
+    need, depot = context.need(request), context.depot
+    return foresee_units(need, _drawn(need, sample), depot, probe(depot=depot.root), context.limits)
 
 
 def _drawn(need: Need, sample: int | None) -> list[str]:

@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
+from flashdepot.api.acquire import Context
 from flashdepot.api.candle import CandleWish, candle_line, cargo_toolkit, check_candle, link_candle
 from flashdepot.cli.common import View, command, flag, option, path_option
 from flashdepot.cli.link_commands import Which, link_options, named_machine
 from flashdepot.cli.options import completed
-from flashdepot.cli.terminal import terminal
 from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.host.probe import runtime_facts
 from flashdepot.link.candle_check import CandleNeed
@@ -124,14 +124,14 @@ def candle(
     if which.asked.dry_run:
         which.linkable(line.calls)  # ends the command, whether or not candle's sources are here
     wish = CandleWish(asked, line, sources, delivery, place, project, kernels)
-    how: dict[str, Any] = {"depot": which.asked.depot, "events": terminal()}
-    made = link_candle(wish, lambda: which.linkable(line.calls), limits=which.asked.limits, **how)
+    context = Context(**which.asked.how)
+    made = link_candle(wish, lambda: which.linkable(line.calls), context)
     written, lines = None, []
     if write and project is not None:
         write_config(project.root, made.setup)
         written = str(project.root / CONFIG)
         if toolkit:
-            lines = cargo_toolkit(project, made.manifest, **how)
+            lines = cargo_toolkit(project, made.manifest, context)
     document = {
         "candle": asked,
         "arguments": line.arguments,
