@@ -57,7 +57,7 @@ def test_a_rule_is_an_entry_in_the_table_of_rules(monkeypatch: pytest.MonkeyPatc
     def judge_toy(facts: Environment, need: PlatformNeed) -> Diagnosis:
         return Diagnosis.misfit("toy", need.spelled, str(facts.platform), "It is a toy.", "Do not play.")
 
-    toy = rules.Rule("toy", "It is not a toy.", "this test", "platform", judge_toy)
+    toy = rules.Rule("toy", "platform", judge_toy)
     monkeypatch.setattr(rules, "RULES", (*rules.RULES, toy))
     needs = Needs(platform=PlatformNeed((LINUX,), "linux-x86_64"))
     assert [reason.id for reason in judge(needs, Environment(platform=LINUX))] == ["toy"]

@@ -11,7 +11,7 @@ import click
 from flashdepot.api import wheels as api
 from flashdepot.catalog import Catalog
 from flashdepot.cli.app import Commands
-from flashdepot.cli.common import Table, View, command, depot_option, flag, into, option, say, warn
+from flashdepot.cli.common import Table, View, command, depot_option, fields, flag, into, option, say, warn
 from flashdepot.cli.terminal import terminal
 from flashdepot.depot import Depot
 from flashdepot.errors import FlashdepotError, NetworkError, UsageError, did_you_mean
@@ -136,10 +136,7 @@ def stats(wanted: Filter, depot: Depot) -> View:
 
     loaded, found = _selected(depot, wanted)
     counted = tallies(found)
-    collections = [
-        {"name": c.name, "kind": c.kind, "page": c.page, "licence": c.licence, "listed": c.listed}
-        for c in loaded.collections
-    ]
+    collections = [fields(c, "name", "kind", "page", "licence", "listed") for c in loaded.collections]
     tables: list[str | Table] = [
         Table(
             ("collection", "kind", "listed", "licence", "page"),
@@ -169,15 +166,7 @@ def matrix(html: Path | None, wanted: Filter, depot: Depot) -> View | None:
         return None
     table = summaries(found)
     document = [
-        {
-            "version": s.package,
-            "torch": s.torch,
-            "cuda": s.cuda,
-            "python": s.pythons,
-            "platforms": s.platforms,
-            "sources": s.sources,
-            "wheels": s.wheels,
-        }
+        {"version": s.package, "python": s.pythons, **fields(s, "torch", "cuda", "platforms", "sources", "wheels")}
         for s in table
     ]
     rows = [

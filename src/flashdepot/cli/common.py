@@ -222,8 +222,13 @@ def answer(text: str) -> None:
 
 
 def print_json(document: Any) -> None:
-    """The one document of ``--json``."""
-    answer(json.dumps(document, indent=2))
+    """The one document of ``--json``; what JSON has no type for, such as a path or a version, is a text."""
+    answer(json.dumps(document, indent=2, default=str))
+
+
+def fields(thing: object, *names: str) -> dict[str, Any]:
+    """Some fields of a result, as they stand in a document."""
+    return {name: getattr(thing, name) for name in names}
 
 
 def say(text: str) -> None:

@@ -18,6 +18,7 @@ from flashdepot.cli.common import (
     ask,
     command,
     depot_option,
+    fields,
     flag,
     option,
     options,
@@ -123,12 +124,8 @@ def usage(depot: Depot) -> View:
     kinds = [kind for kind in usage_of(depot) if kind.bytes or kind.count]
     total = sum(kind.bytes for kind in kinds)
     document = [
-        {
-            "kind": kind.kind,
-            "count": kind.count,
-            "bytes": kind.bytes,
-            "last_used": kind.last_used.isoformat(timespec="seconds") if kind.last_used else None,
-        }
+        fields(kind, "kind", "count", "bytes")
+        | {"last_used": kind.last_used.isoformat(timespec="seconds") if kind.last_used else None}
         for kind in kinds
     ]
     rows = [
@@ -181,13 +178,7 @@ def verify(depot: Depot) -> View:
     from flashdepot.depot.verify import verify as verify_depot  # noqa: PLC0415
 
     report = verify_depot(depot)
-    document = {
-        "checked": report.checked,
-        "bytes": report.bytes,
-        "folders": report.folders,
-        "folder_bytes": report.folder_bytes,
-        "problems": list(report.problems),
-    }
+    document = fields(report, "checked", "bytes", "folders", "folder_bytes", "problems")
     said = (
         f"{report.checked - report.folders} stored files and records ({size(report.bytes)}), "
         f"{report.folders} folders of compilers and sources ({size(report.folder_bytes)}), every byte read: "
@@ -249,6 +240,6 @@ def _freed(depot: Depot, planned: GcPlan, said: list[str], *, yes: bool, dry_run
     confirmed = not dry_run and bool(planned.removals) and (yes or wants_json() or ask("Free it?"))
     done = depots.free(planned, depot=depot) if confirmed else None
     shown = done or planned
-    listed = [{"path": str(r.path), "kind": r.kind, "reason": r.reason, "bytes": r.bytes} for r in shown.removals]
+    listed = [fields(removal, "path", "kind", "reason", "bytes") for removal in shown.removals]
     document = {"done": done is not None, "bytes": shown.bytes, "removals": listed}
     return View(document, then=[f"Freed {size(done.bytes)}."] if done is not None else said)

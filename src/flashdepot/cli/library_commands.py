@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from flashdepot import api
 from flashdepot.api.acquire import LibraryPlan
 from flashdepot.api.libraries import plan_library
-from flashdepot.cli.common import View, command, flag, option, options, path_option
+from flashdepot.cli.common import View, command, fields, flag, option, options, path_option
 from flashdepot.cli.options import Asked, library_options
 from flashdepot.kernels import oldest_gpu, tested_families
 from flashdepot.model.limits import duration, size
@@ -104,13 +104,9 @@ def plan_document(plan: LibraryPlan) -> dict[str, Any]:
     return {
         "status": "planned",
         "units": {"total": found.units, "compiled": found.units - found.compiled, "reused": found.compiled},
-        "host_sides": found.host_sides,
-        "jobs": found.jobs,
         "seconds": round(found.seconds, 1),
-        "memory": found.memory,
-        "memory_limit": found.memory_limit,
-        "disk": found.disk,
-        "fetches": [{"what": fetch.what, "size": fetch.size} for fetch in found.fetches],
+        **fields(found, "host_sides", "jobs", "memory", "memory_limit", "disk"),
+        "fetches": [fields(fetch, "what", "size") for fetch in found.fetches],
         "alternatives": [{"options": o.options, "seconds": round(o.seconds, 1)} for o in found.alternatives],
         "exact": found.is_exact,
     }
@@ -118,17 +114,12 @@ def plan_document(plan: LibraryPlan) -> dict[str, Any]:
 
 def library_view(result: LibraryResult) -> View:
     """What a command got."""
-    units = {
-        "total": result.compiled + result.reused,
-        "compiled": result.compiled,
-        "reused": result.reused,
-    }
     document = {
         "status": result.status,
         "recipe_key": result.manifest.recipe_key,
-        "path": str(result.path),
-        "manifest": str(result.path / MANIFEST_NAME),
-        "units": units,
+        "path": result.path,
+        "manifest": result.path / MANIFEST_NAME,
+        "units": {"total": result.compiled + result.reused, **fields(result, "compiled", "reused")},
         "seconds": round(result.seconds, 3),
         **({"workers": dict(result.workers)} if result.workers else {}),
     }

@@ -11,7 +11,7 @@ from flashdepot import api
 from flashdepot.api import sharing
 from flashdepot.api.acquire import LibraryPlan
 from flashdepot.api.depots import stored
-from flashdepot.cli.common import View, command, configured_remotes, depot_option, flag, option, options, warn
+from flashdepot.cli.common import View, command, configured_remotes, depot_option, fields, flag, option, options, warn
 from flashdepot.cli.library_commands import library_view, plan_view
 from flashdepot.cli.options import Asked, Wanted, library_options, machine_options, selection_options
 from flashdepot.cli.terminal import terminal
@@ -91,23 +91,17 @@ def _sync_row(one: sharing.RemoteSync) -> dict[str, Any]:
     return {
         "name": one.remote,
         "url": one.url,
-        "fetched": [_library_row(manifest) for manifest in fetched],
-        "refused": list(done.refused) if done else [],
-        "pushed": [_library_row(manifest) for manifest in pushed],
+        "fetched": [*map(_library_row, fetched)],
+        "refused": done.refused if done else [],
+        "pushed": [*map(_library_row, pushed)],
         "bytes_sent": done.pushed.bytes if done and done.pushed else 0,
-        "differing": list(plan.differing) if plan else [],
+        "differing": plan.differing if plan else [],
         "problem": one.problem.message if one.problem else "",
     }
 
 
 def _library_row(manifest: Manifest) -> dict[str, Any]:
-    return {
-        "recipe_key": manifest.recipe_key,
-        "upstream": str(manifest.upstream),
-        "platform": str(manifest.platform),
-        "gpus": spell(manifest.sass),
-        "size": manifest.size,
-    }
+    return fields(manifest, "recipe_key", "upstream", "platform", "size") | {"gpus": spell(manifest.sass)}
 
 
 def _sync_lines(one: sharing.RemoteSync) -> Sequence[str]:
@@ -158,13 +152,7 @@ def audit(sample: int, asked: Asked, *, everything: bool, sign: bool) -> View:
             hint="Somebody replaced it, or compiled with tools that call themselves the same. Do not use what came from there, "
             "and revoke the key that signed it: flashdepot keys revoke NAME",
         )
-    document = {
-        "status": "same",
-        "compiled": list(report.compiled),
-        "compared": report.compared,
-        "unclaimed": list(report.unclaimed),
-        "signed": dict(report.signed),
-    }
+    document = {"status": "same", **fields(report, "compiled", "compared", "unclaimed", "signed")}
     said = [
         f"{len(report.compiled)} compiled again, {report.compared} objects compared with them: none with other bytes."
     ]

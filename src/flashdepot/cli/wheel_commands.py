@@ -10,7 +10,7 @@ import msgspec
 
 from flashdepot import api
 from flashdepot.api.libraries import plan_library
-from flashdepot.cli.common import View, answer, command, flag, options, path_option, say, wants_json
+from flashdepot.cli.common import View, answer, command, fields, flag, options, path_option, say, wants_json
 from flashdepot.cli.library_commands import describe_plan, plan_document
 from flashdepot.cli.options import Asked, library_options, names_option
 from flashdepot.model.limits import duration, size
@@ -71,11 +71,7 @@ def _document(made: Wheel, library: LibraryResult) -> dict[str, object]:
     """What ``--json`` says of a wheel; ``status`` is that of the library in it."""
     return {
         "status": library.status,
-        "path": str(made.path),
-        "sha256": made.sha256,
-        "size": made.size,
-        "version": made.version,
-        "tag": made.tag,
+        **fields(made, "path", "sha256", "size", "version", "tag"),
         "recipe_key": library.manifest.recipe_key,
         **({"workers": dict(library.workers)} if library.workers else {}),
     }

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
-
-import msgspec
+from typing import Any, NamedTuple
 
 from flashdepot.facts.builds import newest_gpu
 from flashdepot.facts.cuda import newest_cuda, oldest_driver
@@ -336,16 +334,13 @@ def _spell(abi: bool | None) -> str:
     return {True: "TRUE", False: "FALSE", None: ""}[abi]
 
 
-class Rule(msgspec.Struct, frozen=True):
-    """One rule: ``sentence`` says what must hold, ``source`` where the fact comes from.
+class Rule(NamedTuple):
+    """``judge`` takes the facts of a place and the ``part`` of :class:`Needs` that the rule is about.
 
-    ``judge`` takes the facts of a place and the ``part`` of :class:`Needs` that the rule is about. It returns ``None``
-    where the rule is kept.
+    It returns ``None`` where the rule is kept.
     """
 
     id: str
-    sentence: str
-    source: str
     part: str
     judge: Callable[[Environment, Any], Diagnosis | None]
 
@@ -355,92 +350,32 @@ class Rule(msgspec.Struct, frozen=True):
 
 
 RULES: Sequence[Rule] = (
-    Rule(
-        "platform",
-        "It is made for this operating system and CPU.",
-        "PEP 425; packaging guide, platform compatibility tags",
-        "platform",
-        judge_platform,
-    ),
-    Rule(
-        "torch-with-cuda",
-        "There is a PyTorch that computes with CUDA, and the driver serves its CUDA.",
-        "upstream's flash_attn_interface.py; CUDA release notes, minimum required driver versions",
-        "accelerator",
-        judge_accelerator,
-    ),
-    Rule(
-        "torch",
-        "It was built for the same minor version of PyTorch, and for a release.",
-        "PyTorch keeps no stable C++ ABI across minor versions; upstream's setup.py, get_wheel_url",
-        "torch",
-        judge_torch,
-    ),
-    Rule(
-        "torch-preview",
-        "It was not built against a development version of that PyTorch.",
-        "upstream's publish.yml at each release tag",
-        "preview",
-        judge_preview,
-    ),
-    Rule(
-        "cuda",
-        "It was built for the CUDA major version that PyTorch brings; minor versions are compatible.",
-        "CUDA Compatibility, minor version compatibility; upstream's setup.py, get_wheel_url",
-        "cuda",
-        judge_cuda,
-    ),
-    Rule(
-        "cxx11-abi",
-        "It was built with the C++ ABI of libstdc++ that PyTorch was built with.",
-        "libstdc++ manual, Dual ABI; PyTorch release notes 2.6 and 2.7; facts/torch_builds.toml",
-        "cxx11_abi",
-        judge_cxx11_abi,
-    ),
-    Rule(
-        "python",
-        "Its Python and ABI tags are this interpreter's.",
-        "PEP 425, PEP 384 (abi3), PEP 703 (free-threaded)",
-        "python",
-        judge_python,
-    ),
-    Rule(
-        "libc",
-        "The system has the C library that it needs.",
-        "PEP 600 (manylinux), PEP 656 (musllinux); facts/wheel_builders.toml for tags that promise nothing",
-        "libc",
-        judge_libc,
-    ),
-    Rule(
-        "libstdcxx",
-        "The libstdc++ that is loaded has the symbol versions that it takes.",
-        "libstdc++ manual, ABI policy and guidelines",
-        "libstdcxx",
-        judge_libstdcxx,
-    ),
-    Rule(
-        "gpu",
-        "A GPU has the compute capability that the kernels are written for.",
-        "upstream's README, requirements",
-        "oldest_gpu",
-        judge_oldest_gpu,
-    ),
-    Rule(
-        "sass",
-        "It has machine code for every GPU that must be served, and PyTorch has as well.",
-        "CUDA C++ Programming Guide, binary compatibility; PTX: application compatibility",
-        "code",
-        judge_code,
-    ),
-    Rule(
-        "driver",
-        "The driver serves the CUDA major version that it was built with.",
-        "CUDA release notes, minimum required driver versions; facts/drivers.toml",
-        "driver",
-        judge_driver,
-    ),
+    # PEP 425; packaging guide, platform compatibility tags
+    Rule("platform", "platform", judge_platform),
+    # upstream's flash_attn_interface.py; CUDA release notes, minimum required driver versions
+    Rule("torch-with-cuda", "accelerator", judge_accelerator),
+    # PyTorch keeps no stable C++ ABI across minor versions; upstream's setup.py, get_wheel_url
+    Rule("torch", "torch", judge_torch),
+    # upstream's publish.yml at each release tag
+    Rule("torch-preview", "preview", judge_preview),
+    # CUDA Compatibility, minor version compatibility; upstream's setup.py, get_wheel_url
+    Rule("cuda", "cuda", judge_cuda),
+    # libstdc++ manual, Dual ABI; PyTorch release notes 2.6 and 2.7; facts/torch_builds.toml
+    Rule("cxx11-abi", "cxx11_abi", judge_cxx11_abi),
+    # PEP 425, PEP 384 (abi3), PEP 703 (free-threaded)
+    Rule("python", "python", judge_python),
+    # PEP 600 (manylinux), PEP 656 (musllinux); facts/wheel_builders.toml for tags that promise nothing
+    Rule("libc", "libc", judge_libc),
+    # libstdc++ manual, ABI policy and guidelines
+    Rule("libstdcxx", "libstdcxx", judge_libstdcxx),
+    # upstream's README, requirements
+    Rule("gpu", "oldest_gpu", judge_oldest_gpu),
+    # CUDA C++ Programming Guide, binary compatibility; PTX: application compatibility
+    Rule("sass", "code", judge_code),
+    # CUDA release notes, minimum required driver versions; facts/drivers.toml
+    Rule("driver", "driver", judge_driver),
 )
-"""In the order in which a person would ask; what breaks several is counted under the first."""
+"""In the order in which a person would ask, each with its source; what breaks several is counted under the first."""
 
 
 def fatal(facts: Environment) -> Diagnosis | None:

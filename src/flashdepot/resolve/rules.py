@@ -7,8 +7,6 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-import msgspec
-
 from flashdepot.errors import UsageError
 from flashdepot.fit import rules as fit
 from flashdepot.fit.needs import READERS
@@ -72,15 +70,10 @@ def matches(asked: str, version: str) -> bool:
     return specifier.contains(version, prereleases=True)
 
 
-class WheelRule(msgspec.Struct, frozen=True):
-    """One rule: ``sentence`` says what must hold, ``source`` where the fact comes from.
-
-    ``judge`` takes the request and the wheel's ``fields``, and returns ``None`` for a wheel that keeps the rule.
-    """
+class WheelRule(NamedTuple):
+    """``judge`` takes the request and the wheel's ``fields``, and returns ``None`` for a wheel that keeps the rule."""
 
     id: str
-    sentence: str
-    source: str
     fields: tuple[str, ...]
     judge: Callable[..., Diagnosis | None]
 
@@ -92,43 +85,25 @@ class WheelRule(msgspec.Struct, frozen=True):
         def judge(request: WheelRequest, *values: Any) -> Diagnosis | None:
             return rule(request.facts, reader.read(*values))
 
-        return cls(rule.id, rule.sentence, rule.source, reader.fields, judge)
-
-    def __call__(self, request: WheelRequest, wheel: PublishedWheel) -> Diagnosis | None:
-        """Judge one wheel."""
-        return self.judge(request, *(getattr(wheel, field) for field in self.fields))
+        return cls(rule.id, reader.fields, judge)
 
 
 RULES: Sequence[WheelRule] = (
-    WheelRule(
-        "distribution",
-        "It is the distribution that was asked for.",
-        "import names in upstream's setup.py and hopper/setup.py",
-        ("distribution",),
-        judge_distribution,
-    ),
-    WheelRule(
-        "version",
-        "It has the version that was asked for; without one, a version 2 of flash-attn.",
-        "PEP 440; upstream's README on version 1 and 2",
-        ("distribution", "version"),
-        judge_version,
-    ),
+    WheelRule("distribution", ("distribution",), judge_distribution),  # import names in upstream's two setup.py
+    WheelRule("version", ("distribution", "version"), judge_version),  # PEP 440; upstream's README on version 1 and 2
     *map(WheelRule.of, fit.RULES),
-    WheelRule(
-        "source",
-        "It is of a source that may be taken.",
-        "official sources are taken by default, others by those who name them",
-        ("source",),
-        judge_source,
-    ),
+    WheelRule("source", ("source",), judge_source),
 )
 """In the order in which a person would ask; a wheel that breaks several is counted under the first."""
 
 
 def judge(request: WheelRequest, wheel: PublishedWheel) -> Reasons:
     """Every reason against one wheel, in the order of :data:`RULES`; empty when it fits."""
-    return tuple(reason for rule in RULES if (reason := rule(request, wheel)) is not None)
+    return tuple(reason for rule in RULES if (reason := _ask(rule, request, wheel)) is not None)
+
+
+def _ask(rule: WheelRule, request: WheelRequest, wheel: PublishedWheel) -> Diagnosis | None:
+    return rule.judge(request, *(getattr(wheel, field) for field in rule.fields))
 
 
 class JudgedWheel(NamedTuple):
