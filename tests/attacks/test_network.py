@@ -22,8 +22,7 @@ from flashdepot.catalog.refresh import Source, refresh
 from flashdepot.errors import IntegrityError, NetworkError
 from flashdepot.model.candidate import PublishedWheel
 from flashdepot.model.codec import read
-from flashdepot.net.download import Remote
-from flashdepot.net.fetch import fetch, fetch_url
+from flashdepot.net.fetch import fetch
 from support.servers import Handler, serving
 from support.tools import PEAK
 
@@ -142,13 +141,6 @@ def test_a_page_that_makes_no_sense_is_told_in_a_sentence(liar: Liar, tmp_path: 
     liar.body = says(text.encode())
     with pytest.raises(NetworkError, match=r"package index"):
         fetch("demo", NAME, DIGEST, tmp_path / NAME)
-
-
-def test_a_body_without_end_stops_at_the_size_that_is_known(liar: Liar, tmp_path: Path) -> None:
-    liar.body = endless(b"x" * 65536)
-    with pytest.raises(IntegrityError, match="expected 100000"):
-        fetch_url(Remote(f"{liar.url}/{NAME}", DIGEST, 100_000), tmp_path / NAME, elsewhere="another")
-    assert sum(file.stat().st_size for file in tmp_path.iterdir()) == 0
 
 
 def test_a_body_without_end_stops_at_the_size_that_the_index_tells(liar: Liar, tmp_path: Path) -> None:

@@ -392,22 +392,13 @@ def test_a_build_goes_on_when_the_other_process_that_compiled_a_unit_is_killed(b
     assert bench.journal.count("start a") == 2
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT])
-def test_an_interrupt_leaves_nothing_running(bench: Bench, sent: signal.Signals) -> None:
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
+def test_compilers_and_what_they_started_end_with_the_build(bench: Bench, sent: signal.Signals) -> None:
     bench.source("a.src", "spawn\nsleep 60")
     process = start(bench, ["a"])
     wait_for(lambda: bench.journal == ["start a"] and bool(orphans()))
     os.kill(process.pid, sent)
     process.wait(timeout=20)
-    wait_for(lambda: not orphans(), 5)
-
-
-def test_compilers_and_what_they_started_end_when_the_build_is_killed(bench: Bench) -> None:
-    bench.source("a.src", "spawn\nsleep 60")
-    process = start(bench, ["a"])
-    wait_for(lambda: bench.journal == ["start a"] and bool(orphans()))
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
     wait_for(lambda: not orphans() and not compilers(bench), 5)
 
 

@@ -241,6 +241,7 @@ def test_candle_gets_what_its_version_can_call(depot: Path) -> None:
 def test_a_dry_run_knows_what_is_stored_and_what_is_compiled_already(
     flashdepot: Any, quick_library: Path, real_depot: Path
 ) -> None:
+    assert flashdepot("get", "--profile", "quick", "--arch", "80,90", "--offline")["path"] == str(quick_library)
     assert flashdepot("get", "--profile", "quick", "--arch", "80,90", "--dry-run")["status"] == "hit"
     assert flashdepot("build", "--profile", "quick", "--arch", "80,90", "--dry-run")["status"] == "hit"
     more = flashdepot(

@@ -13,6 +13,8 @@ from support.toolkits import make_host
 from support.tools import flashdepot_here as flashdepot
 from support.tools import flashdepot_in
 
+RECORD = Path(__file__).parents[1] / "doctor" / "records" / "ubuntu-24.04-h100.json"
+
 
 def test_the_version_is_printed_without_importing_the_command_line() -> None:
     code = "import sys; sys.argv[1:] = ['--version']; from flashdepot.__main__ import main; main(); "
@@ -74,6 +76,12 @@ def test_every_help_page_has_examples(command: list[str]) -> None:
             2,
             "The library is for windows-x86_64, and --driver and --glibc would describe linux-",
         ),
+        (
+            ["get", "--arch", "90", "--target", "macos-arm64"],
+            2,
+            "'macos-arm64' is not a target: there are linux-x86_64",
+        ),
+        (["get", "--offline", "--arch", "80,200"], 3, "nvcc 13.0.88 cannot make sm_200: its newest is sm_121. 'flash"),
         (["catalog", "ls", "--cuda", "12.8"], 2, "No such option"),
         (["gett"], 2, "No such command"),
     ],
@@ -91,6 +99,19 @@ def test_wrong_words_get_their_exit_code_and_the_right_ones(
     assert said in done.stderr
     assert "Traceback" not in done.stderr
     assert "Internal error" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("driver", "way_out"), [("535.104.05", "--cuda 12.8"), ("470.82", "Update the driver: no nvcc")]
+)
+def test_a_driver_below_the_floor_is_refused_with_the_way_out(driver: str, way_out: str, tmp_path: Path) -> None:
+    record = tmp_path / "host.json"
+    record.write_text(json.dumps({**json.loads(RECORD.read_text()), "driver": driver}))
+    words = ("--arch", "90", "--host", record, "--depot", tmp_path / "depot", "--offline")
+    done = flashdepot_in(tmp_path, "get", "--profile", "quick", *words)
+    assert done.returncode == 4
+    assert f"driver is {driver}; what nvcc 13.0.88 builds needs 580" in done.stderr
+    assert way_out in done.stderr
 
 
 @pytest.mark.parametrize(

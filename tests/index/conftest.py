@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -8,6 +8,7 @@ import pytest
 from flashdepot import api
 from flashdepot.index import IndexSite
 from flashdepot.wheel import Name
+from support.servers import serve_site
 from support.wheels import WheelMaker
 
 Publish = Callable[..., IndexSite]
@@ -22,6 +23,14 @@ def maker(tmp_path: Path) -> WheelMaker:
 def public(tmp_path: Path) -> Path:
     """Where the index is."""
     return tmp_path / "public"
+
+
+@pytest.fixture
+def address(public: Path) -> Iterator[str]:
+    """Serve the index, and what lies beside its folder; the address ends with a slash."""
+    public.mkdir(parents=True)
+    with serve_site(public.parent) as url:
+        yield f"{url}{public.name}/"
 
 
 @pytest.fixture

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flashdepot.cli.app import run
 from flashdepot.depot import Depot
 from flashdepot.model.index_record import RECORD_NAME
 from flashdepot.model.remote import PublicKey, TrustedKey
@@ -17,7 +16,7 @@ from flashdepot.remotes.keys import new_key
 from flashdepot.remotes.user_settings import UserSettings
 from flashdepot.resolve.lock import LOCK_NAME, read_lock
 from index.conftest import Publish
-from support.servers import serve_site
+from support.tools import flashdepot_here
 from support.venvs import Run, Venv
 from support.wheels import WheelMaker
 
@@ -26,21 +25,12 @@ FACTS = ("--torch", "2.9.1+cu128", "--python-tag", "cp312", "--platform", "manyl
 
 
 @pytest.fixture
-def address(public: Path) -> Iterator[str]:
-    public.mkdir()
-    with serve_site(public) as url:
-        yield url
-
-
-@pytest.fixture
-def resolve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Resolve:
+def resolve(tmp_path: Path) -> Resolve:
     """Run `flashdepot resolve --json`; gives the exit code and the document."""
 
     def ask(*words: str) -> tuple[int, Any]:
-        command = ["flashdepot", "resolve", *FACTS, *words, "--depot", str(tmp_path / "depot"), "--json"]
-        monkeypatch.setattr("sys.argv", command)
-        code = run()
-        return code, json.loads(capfd.readouterr().out)
+        done = flashdepot_here("resolve", *FACTS, *words, "--depot", tmp_path / "depot", "--json")
+        return done.returncode, json.loads(done.stdout)
 
     return ask
 
@@ -201,60 +191,36 @@ class TestInstall:
         assert environment.contents() == before
 
 
-def test_a_lock_pins_a_wheel_of_an_index(
-    maker: WheelMaker,
-    publish: Publish,
-    address: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+def test_a_lock_pins_a_wheel_of_an_index_and_names_and_says_which_it_lacks(
+    maker: WheelMaker, publish: Publish, address: str, tmp_path: Path
 ) -> None:
-    wheel = maker.make()
+    wheel, path, source = maker.make(), tmp_path / LOCK_NAME, ("--source", f"index:{address}")
     publish(wheel.path)
-    monkeypatch.chdir(tmp_path)
-    words = ["flashdepot", "lock", *FACTS, "--gpu", "9.0", "--driver", "580.95", "--depot", str(tmp_path / "depot")]
-    monkeypatch.setattr("sys.argv", [*words, "--source", f"index:{address}"])
-    assert run() == 0, capfd.readouterr().err
-    locked = read_lock(tmp_path / LOCK_NAME).locked
-    assert (locked.wheel.sha256, locked.wheel.source, str(locked.origin)) == (wheel.sha256, f"index:{address}", "index")
-    monkeypatch.setattr("sys.argv", [*words, "--check"])
-    assert run() == 0, capfd.readouterr().err
 
-
-def test_a_lock_pins_names_too_keeps_them_and_says_which_it_lacks(
-    maker: WheelMaker,
-    publish: Publish,
-    address: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    publish(maker.make().path)
-    monkeypatch.chdir(tmp_path)
-    words = ["flashdepot", "lock", *FACTS, "--gpu", "9.0", "--driver", "580.95", "--depot", str(tmp_path / "depot")]
-
-    def lock(*more: str) -> int:
-        monkeypatch.setattr("sys.argv", [*words, *more])
-        return run()
+    def lock(*more: str, code: int = 0) -> str:
+        machine = ("--gpu", "9.0", "--driver", "580.95", "--depot", tmp_path / "depot")
+        done = flashdepot_here("lock", *FACTS, *machine, *more, cwd=tmp_path)
+        assert done.returncode == code, done.stderr
+        return done.stdout
 
     def pinned() -> list[str]:
-        return [name.distribution for name in read_lock(tmp_path / LOCK_NAME).names]
+        return [name.distribution for name in read_lock(path).names]
 
-    source = ("--source", f"index:{address}")
-    assert lock(*source, "--names", "flash-attn-3") == 0, capfd.readouterr().err
+    lock(*source)
+    locked = read_lock(path).locked
+    assert (locked.wheel.sha256, locked.wheel.source, str(locked.origin)) == (wheel.sha256, source[1], "index")
+    lock("--check")
+    lock(*source, "--names", "flash-attn-3")
     assert pinned() == ["flash-attn-3"]
-    assert lock(*source, "--check", "--names", "flash-attn-3") == 0
-    assert lock(*source, "--check", "--names", "flash-attn-4") == 4
-    said = capfd.readouterr().out
+    lock(*source, "--check", "--names", "flash-attn-3")
+    said = lock(*source, "--check", "--names", "flash-attn-4", code=4)
     assert "It pins no wheel of it, and this flashdepot makes flash_attn_4-" in said
     assert "flashdepot lock --upgrade --names flash-attn-3,flash-attn-4" in said
-    assert lock(*source, "--names", "flash-attn-3,flash-attn-4") == 0, capfd.readouterr().err
-    assert lock(*source, "--upgrade") == 0, capfd.readouterr().err
+    lock(*source, "--names", "flash-attn-3,flash-attn-4")
+    lock(*source, "--upgrade")
     assert pinned() == ["flash-attn-3", "flash-attn-4"]
-    path = tmp_path / LOCK_NAME
     path.write_text(path.read_text().replace(read_lock(path).names[0].sha256, "ab" * 32))
-    assert lock(*source, "--check") == 4
-    assert "of other bytes" in capfd.readouterr().out
+    assert "of other bytes" in lock(*source, "--check", code=4)
 
 
 def test_an_index_on_a_server_is_believed_by_its_signature(

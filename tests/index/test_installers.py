@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
@@ -15,7 +14,6 @@ import pytest
 
 from flashdepot.files.documents import read_toml
 from index.conftest import Publish
-from support.servers import serve_site
 from support.wheels import WheelMaker
 
 LATER = 1_790_100_000
@@ -26,13 +24,6 @@ INSTALLERS = [
     pytest.param((str(UV), "pip", "install", "--no-cache"), id="uv", marks=pytest.mark.skipif(not UV, reason="no uv")),
 ]
 needs_uv = pytest.mark.skipif(not UV, reason="there is no uv")
-
-
-@pytest.fixture
-def address(public: Path) -> Iterator[str]:
-    public.parent.mkdir(exist_ok=True)
-    with serve_site(public.parent) as url:
-        yield f"{url}{public.name}/"
 
 
 def run(*command: str, cwd: Path, code: int = 0, **variables: str) -> str:

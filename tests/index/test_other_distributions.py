@@ -6,7 +6,6 @@ import json
 import shutil
 import subprocess
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,17 +16,9 @@ from flashdepot.model.manifest import Manifest
 from flashdepot.wheel import NAMES, Wheel, build_jax_wheel, build_names
 from index.conftest import Publish
 from index.test_installers import INSTALLERS
-from support.servers import serve_site
 from support.wheels import WheelMaker
 
 LATER = 1_790_100_000
-
-
-@pytest.fixture
-def address(public: Path) -> Iterator[str]:
-    public.parent.mkdir(exist_ok=True)
-    with serve_site(public.parent) as url:
-        yield f"{url}{public.name}/"
 
 
 def for_jax(maker: WheelMaker, wheel: Wheel) -> Path:

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from flashdepot import api
-from flashdepot.api import publishing
 from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.files.atomic import read_json
 from flashdepot.model.index_record import RECORD_NAME, IndexRecord
@@ -165,12 +164,6 @@ def test_whoever_has_seen_a_newer_list_takes_no_older_one(index: tuple[str, dict
         read_index_record(address)
 
 
-def test_an_old_list_beside_a_new_signature_is_refused(index: tuple[str, dict[str, bytes]], public: Path) -> None:
-    (public / RECORD_NAME).write_bytes(index[1][RECORD_NAME])
-    with pytest.raises(IntegrityError, match="changed after it was signed"):
-        read_index_record(index[0])
-
-
 def test_a_list_that_is_shown_for_ever_ends_until_it_is_signed_again(
     index: tuple[str, dict[str, bytes]], publish: Publish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,11 +198,3 @@ def test_an_address_in_a_list_that_a_shell_reads_as_more_is_refused(url: str) ->
     text = {"schema": 1, "kind": "an index of flashdepot", "url": url, "wheels": []}
     with pytest.raises(ValueError, match="not the address"):
         IndexRecord.from_json(text)
-
-
-def test_an_address_with_a_command_is_refused_where_an_index_is_written(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="not the address"):
-        publishing._base("https://x/$(id)")
-    assert publishing._base("https://wheels.example.org:8443/fa-2/~me/a%20b") == (
-        "https://wheels.example.org:8443/fa-2/~me/a%20b/"
-    )

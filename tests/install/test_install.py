@@ -9,32 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from flashdepot.depot import Depot
-from flashdepot.errors import IncompatibleError
-from flashdepot.host import runtime_facts
 from flashdepot.host.python_environment import probe_python
-from flashdepot.install import install_wheel
 from flashdepot.install.change import EnvironmentChange, recover
 from flashdepot.install.present import own_files
 from flashdepot.resolve.own_wheel_name import wheel_version
-from flashdepot.resolve.wheel_files import WheelFile
-from flashdepot.upstream import SourceTree
-from support import forge
 from support.venvs import Venv, add_official, add_torch
-from support.wheels import store_wheel_library
 
 Install = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture
-def broken_depot(tmp_path: Path, tree: SourceTree) -> Depot:
-    """A depot whose library is whole and does not load."""
-    made = Depot(tmp_path / "depot")
-    source = "extern void nowhere(void); void f(void) { nowhere(); }"
-    store_wheel_library(made, tree, tmp_path / "files", forge.shared_library(tmp_path, source))
-    return made
 
 
 def test_the_wheel_is_installed_and_imports(install: Install, depot: Depot, environment: Venv, installer: str) -> None:
@@ -68,30 +51,6 @@ def test_another_flash_attn_is_replaced(install: Install, depot: Depot, environm
     assert "flash_attn_2_cuda/__init__" in environment.imports("flash_attn_2_cuda")
     version = wheel_version(next(depot.artifacts.manifests()))
     assert json.loads(install(depot, "--python", str(environment.python), "--json").stdout)["replaced"] == version
-
-
-@pytest.mark.parametrize("official", [True, False], ids=["with another flash-attn", "without one"])
-def test_what_does_not_import_is_undone(
-    install: Install, broken_depot: Depot, environment: Venv, official: bool
-) -> None:
-    if official:
-        add_official(environment)
-    before = environment.contents()
-    done = install(broken_depot, "--python", str(environment.python))
-    assert done.returncode == 6
-    assert "does not import there: ImportError" in done.stderr
-    assert "libflashattention.so.1 cannot be loaded" in done.stderr
-    assert environment.contents() == before
-
-
-def test_what_the_installer_refuses_is_undone(environment: Venv, tmp_path: Path) -> None:
-    add_official(environment)
-    before = environment.contents()
-    later = forge.wheel(tmp_path, {"flash_attn/__init__.py": b""}, tag="py3-none-any", wheel_version="99.0")
-    wheel = WheelFile("named", later, "", 0)
-    with pytest.raises(IncompatibleError, match="did not install flash_attn"):
-        install_wheel(wheel, replace(runtime_facts(), python=probe_python(environment.python)), on_note=pytest.fail)
-    assert environment.contents() == before
 
 
 def test_a_module_that_stands_before_the_installed_one_is_found_out(
@@ -148,22 +107,6 @@ with EnvironmentChange(environment.root, print) as change:
     said: list[str] = []
     assert recover(environment.root, said.append)
     assert "was interrupted: the environment was put back" in said[0]
-    assert environment.contents() == before
-
-
-def test_an_interruption_puts_everything_back(environment: Venv) -> None:
-    add_official(environment)
-    before = environment.contents()
-
-    def stopped_half_way() -> None:
-        with EnvironmentChange(environment.root, pytest.fail) as change:
-            change.swap(stage(change, environment))
-            assert environment.imports("flash_attn_2_cuda")
-            (environment.site / "flash_attn" / "__init__.py").write_text("half of it")
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        stopped_half_way()
     assert environment.contents() == before
 
 

@@ -106,8 +106,11 @@ def test_scripts_get_one_path_or_one_document(moved_library: Path) -> None:
     assert documents[2]["link"][-1] == "-lflashattention"
 
 
-def test_without_a_folder_it_is_the_library_that_get_takes(quick_library: Path, real_depot: Path) -> None:
-    found = link("cmake", "--prefix", *SELECTION, "--depot", real_depot)
+@pytest.mark.parametrize("get", [[], ["--get"]])
+def test_without_a_folder_it_is_the_library_that_get_takes(
+    quick_library: Path, real_depot: Path, get: list[str]
+) -> None:
+    found = link("cmake", "--prefix", *get, *SELECTION, "--depot", real_depot)
     assert found.stdout == f"{quick_library}\n"
 
 
@@ -121,10 +124,6 @@ def test_who_names_no_selection_links_what_is_there_and_is_told_what_it_has(
     refused = link("cmake", "--prefix", "--profile", "full", "--arch", "80", "--depot", real_depot)
     assert refused.returncode == 4, "all kernels were asked for by name"
     assert link("cmake", "--prefix", "--arch", "100", "--depot", real_depot).returncode == 4, "it runs on no such GPU"
-
-
-def test_get_in_the_same_command_takes_what_is_there(quick_library: Path, real_depot: Path) -> None:
-    assert link("cmake", "--prefix", "--get", *SELECTION, "--depot", real_depot).stdout == f"{quick_library}\n"
 
 
 def test_a_program_without_any_shared_library_links_what_pkg_config_calls_private(
@@ -207,11 +206,6 @@ def test_a_folder_and_a_selection_contradict_each_other(moved_library: Path) -> 
     assert "both were given" in done.stderr
 
 
-@pytest.mark.parametrize(("system", "shell"), [("linux", Shell.POSIX), ("windows", Shell.CMD)])
-def test_a_system_has_its_shell(system: str, shell: Shell) -> None:
-    assert Shell.of(system) is shell
-
-
 @pytest.mark.parametrize(
     ("arguments", "posix", "cmd"),
     [
@@ -227,6 +221,7 @@ def test_arguments_are_quoted_where_the_shell_would_act_on_them(arguments: list[
 
 
 def test_each_shell_has_its_own_way_to_set_a_variable_and_to_say_nothing() -> None:
+    assert (Shell.of("linux"), Shell.of("windows")) == (Shell.POSIX, Shell.CMD)
     assert Shell.POSIX.assignment("A", "b c") == "export A='b c'"
     assert Shell.CMD.assignment("A", "b c") == 'set "A=b c"'
     assert Shell.POSIX.prepending("P", "/a b") == "export P='/a b'${P:+:$P}"

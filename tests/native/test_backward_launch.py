@@ -133,23 +133,6 @@ def assert_sums(args: BackwardArgs, launch: dict[str, Any], sums: list[dict[str,
         }
 
 
-@pytest.mark.parametrize(
-    ("windows", "left", "right"),
-    [
-        ({"flags": Flag.WINDOW_LEFT, "window_left": 7}, 7, 300),
-        ({"flags": Flag.WINDOW_RIGHT, "window_right": 250}, 200, 250),
-        ({"flags": Flag.WINDOW_RIGHT, "window_right": 300}, -1, -1),
-        ({"flags": Flag.WINDOW_LEFT, "window_left": 200}, -1, -1),
-    ],
-)
-def test_with_more_queries_than_keys_an_unbounded_window_cuts_no_key_off(
-    full: Stub, windows: dict[str, int], left: int, right: int
-) -> None:
-    assert full.bwd(backward_args(seqlen_q=300, seqlen_k=200, **windows)).status is Status.OK
-    (launch,) = full.launches()
-    assert (launch["window_size_left"], launch["window_size_right"]) == (left, right)
-
-
 @pytest.mark.parametrize("head_dim", range(8, 264, 8))
 def test_every_head_dim_runs_in_the_next_unit_up(full: Stub, head_dim: int) -> None:
     assert full.bwd(backward_args(head_dim=head_dim)).status is Status.OK

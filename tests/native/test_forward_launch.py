@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from support.fa_abi import Dtype, Flag, ForwardArgs, Pass, Status, Tensor, forward_args
+from support.fa_abi import Dtype, Flag, ForwardArgs, Pass, Status, Tensor, backward_args, forward_args
 from support.stub_library import DEVICES, FEATURES, FULL, HEAD_DIMS, Selection, Stub, units_of
 
 WORKSPACE = {"workspace": 0x7000_0000, "workspace_bytes": 1 << 40}
@@ -122,8 +122,11 @@ def test_with_more_queries_than_keys_an_unbounded_window_cuts_no_key_off(
     full: Stub, windows: dict[str, int], left: int, right: int
 ) -> None:
     assert full.fwd(forward_args(seqlen_q=300, seqlen_k=200, **windows, **WORKSPACE)).status is Status.OK
-    launch = full.launches()[0]
-    assert (launch["window_size_left"], launch["window_size_right"]) == (left, right)
+    forward = full.launches()[0]
+    assert full.bwd(backward_args(seqlen_q=300, seqlen_k=200, **windows)).status is Status.OK
+    (backward,) = full.launches()
+    for launch in (forward, backward):
+        assert (launch["window_size_left"], launch["window_size_right"]) == (left, right)
 
 
 @pytest.mark.parametrize("head_dim", range(8, 264, 8))

@@ -97,13 +97,6 @@ def test_a_folder_of_the_users_in_the_place_of_a_target_is_refused(quick_library
     assert [p.name for p in (project / "prebuilt").iterdir()] == [FOLDER]
 
 
-def test_a_file_in_the_place_of_the_folder_is_refused(quick_library: Path, project: Path) -> None:
-    (project / "prebuilt").write_text("mine")
-    done = vendor("--library", quick_library, cwd=project)
-    assert done.returncode == 2
-    assert (project / "prebuilt").read_text() == "mine"
-
-
 def test_a_build_takes_the_target_for_its_host_from_the_vendored_folder(
     quick_library: Path, project: Path, tmp_path: Path
 ) -> None:
