@@ -73,7 +73,7 @@ GET_NEWER = "in its clone: git pull && uv tool install --force . (or: pip instal
 
 
 class NewerError(IntegrityError):
-    """A file is whole, and has a word that this flashdepot does not know: a newer one wrote it."""
+    """A file is whole, and another release of flashdepot wrote it: this one does not know its schema or a word in it."""
 
 
 class NetworkError(FlashdepotError):

@@ -173,13 +173,12 @@ def test_a_damaged_manifest_is_reported_and_left_out(depot: Depot, problems: lis
 
 
 def test_what_another_release_wrote_is_not_called_damaged(depot: Depot, problems: list[str], tmp_path: Path):
-    plain, later = (store_library(depot, tmp_path, name=name) for name in ("plain", "later"))
-    depot.layout.artifact(plain.recipe_key).write_text('{"schema": 1, "manifest": {}}')
+    later = store_library(depot, tmp_path, name="later")
     rewrite_record(depot.layout.artifact(later.recipe_key), lambda data: {**data, "schema": 99})
     assert list(depot.artifacts.manifests()) == []
-    assert len(problems) == 2
-    assert all("was written by another release of flashdepot" in problem for problem in problems)
-    assert not any("damaged" in problem for problem in problems)
+    (problem,) = problems
+    assert "was written by another release of flashdepot" in problem
+    assert "damaged" not in problem
 
 
 def test_a_word_of_a_newer_release_is_told_as_that_and_its_library_is_kept(

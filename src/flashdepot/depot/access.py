@@ -45,10 +45,7 @@ def require_safe(layout: DepotLayout, environment: Mapping[str, str] = os.enviro
 
 
 def init(layout: DepotLayout) -> None:
-    """Make a depot, or take the right to write into one that is there from all but its owner.
-
-    :raises IntegrityError: when one of its folders is a link.
-    """
+    """Make a depot, or take from all but its owner the right to write into one; :raises IntegrityError: for a link in it."""
     with disk_errors(layout.root):
         make_folder(layout.root)
         layout.root.chmod(0o755)

@@ -68,7 +68,6 @@ class ActionRecord(msgspec.Struct, frozen=True):
     @classmethod
     def from_json(cls, data: Any) -> ActionRecord:
         """Read what :meth:`to_json` wrote; :raises ValueError: for anything else, or a key that the contents do not give."""
-        _require_schema(data)
         record = read(data, cls)
         if "object" not in record.outputs:
             raise ValueError("it names no object")
@@ -80,15 +79,6 @@ class ActionRecord(msgspec.Struct, frozen=True):
 class _Intent(msgspec.Struct, frozen=True):
     intent_key: Digest
     actions: list[Digest]
-
-
-class _Schema(msgspec.Struct, frozen=True):
-    schema: int
-
-
-def _require_schema(data: Any) -> None:
-    if (schema := read(data, _Schema).schema) != ACTION_SCHEMA:
-        raise ValueError(f"action schema {schema}: this flashdepot reads {ACTION_SCHEMA}")
 
 
 def action_key(intent_key: str, inputs: Mapping[str, str]) -> str:
@@ -173,13 +163,9 @@ class Actions:
 
 
 def read_action(path: Path) -> ActionRecord:
-    """Read a file of ``actions/``.
-
-    :raises FileNotFoundError: when it is not there.
-    :raises IntegrityError: when it is damaged, or of another run than its name says.
-    """
+    """Read a file of ``actions/``; :raises IntegrityError: when it is damaged, or of another run than its name says."""
     try:
-        record = ActionRecord.from_json(read_record(path))
+        record = ActionRecord.from_json(read_record(path, ACTION_SCHEMA))
     except ValueError as error:
         raise IntegrityError(f"{path} is damaged: {error}.") from error
     if record.action_key != key_of(path):
@@ -189,9 +175,8 @@ def read_action(path: Path) -> ActionRecord:
 
 def read_intent(path: Path) -> list[str]:
     """The action keys that a file of ``intents/`` lists, newest first; raises as :func:`read_action`."""
-    data = read_record(path)
+    data = read_record(path, ACTION_SCHEMA)
     try:
-        _require_schema(data)
         intent = read(data, _Intent)
     except ValueError as error:
         raise IntegrityError(f"{path} is damaged: {error}.") from error

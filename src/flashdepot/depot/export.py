@@ -29,9 +29,7 @@ def export(
 ) -> Path:
     """Copy a library into a folder and return the folder, absolute; raises as :meth:`OutputFolder.write`, which says how.
 
-    :param source: where the bytes of a regular file are.
-    :param inside: a folder in ``destination`` to put the library into.
-    :param elsewhere: how the person at the keyboard names another folder.
+    :param source: where the bytes of a regular file are; ``inside``: a folder in ``destination`` for the library.
     :param disguised: whether bytes are those of a file as another program keeps it: a pointer of Git LFS.
     """
     folder = OutputFolder(

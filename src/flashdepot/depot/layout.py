@@ -173,12 +173,9 @@ def mark_used(path: Path) -> bool:
 
 
 def move_if_unchanged(path: Path, seen: Fingerprint, destination: Path) -> bool:
-    """Move a file or folder away if it is still what was found.
+    """Move a file or folder away if it is still what was found; :returns: whether it is at ``destination`` now.
 
     It is checked after the move, because before it another process could still change it: then it is put back.
-
-    :returns: whether it is at ``destination`` now.
-    :raises OSError: when it cannot be moved.
     """
     try:
         path.rename(destination)

@@ -22,7 +22,7 @@ from flashdepot.depot.layout import DepotLayout, hidden_sibling, inside, is_left
 from flashdepot.errors import IntegrityError, MissingToolError, NewerError
 from flashdepot.files.atomic import disk_errors
 from flashdepot.files.digests import KnownDigests, contents, differences
-from flashdepot.files.documents import is_foreign, read_record, write_record
+from flashdepot.files.documents import read_record, write_record
 from flashdepot.model.codec import read
 from flashdepot.model.manifest import MANIFEST_NAME, Manifest, ManifestFile, unusable
 
@@ -57,12 +57,10 @@ class Artifacts:
             except FileNotFoundError:
                 continue
             except NewerError as error:
-                self._on_problem(f"{error} It is left out. {error.hint}")
+                self._on_problem(f"{error} It is left out. {error.hint}".rstrip())
                 continue
             except (IntegrityError, OSError) as error:
-                foreign = f"{path} was written by another release of flashdepot, which this one does not read."
-                damaged = f"{error} It is left out; 'flashdepot depot verify' moves damaged ones away."
-                self._on_problem(foreign if _is_foreign(path) else damaged)
+                self._on_problem(f"{error} It is left out; 'flashdepot depot verify' moves damaged ones away.")
                 continue
             yield StoredArtifact(manifest, created, last_used)
 
@@ -93,10 +91,7 @@ class Artifacts:
         self._write(manifest)
 
     def adopt(self, manifest: Manifest) -> None:
-        """Keep an artifact whose files are blobs of this depot already.
-
-        :raises IntegrityError: when one of them is missing or damaged; the artifact is not stored then.
-        """
+        """Keep an artifact whose files are blobs here already; :raises IntegrityError: when one is missing or damaged."""
         for file in manifest.files:
             if not file.link and self._blobs.verified_path(file.digest).stat().st_size != file.size:
                 raise IntegrityError(f"{file.path} does not have the {file.size} bytes that its manifest states.")
@@ -126,14 +121,7 @@ class Artifacts:
         yield from (path for path in found if path.suffix == ".json" and path.name[0] in "0123456789abcdef")
 
 
-def _is_foreign(path: Path) -> bool:
-    with contextlib.suppress(IntegrityError, OSError):
-        return is_foreign(path, ARTIFACT_SCHEMA)
-    return False
-
-
 class _Record(msgspec.Struct, frozen=True):
-    schema: int
     manifest: dict[str, Any] = {}
     created: float = 0.0
 
@@ -141,14 +129,11 @@ class _Record(msgspec.Struct, frozen=True):
 def read_artifact(path: Path) -> tuple[Manifest, datetime]:
     """Read a file of ``artifacts/``: a manifest, and when it was stored.
 
-    :raises FileNotFoundError: when it is not there.
-    :raises IntegrityError: when it is damaged, or of another recipe or schema; :class:`NewerError` for one of a newer release.
+    :raises IntegrityError: when it is damaged, or of another recipe; :class:`NewerError` for one of another release.
     """
-    data = read_record(path)
+    data = read_record(path, ARTIFACT_SCHEMA)
     try:
         record = read(data, _Record)
-        if record.schema != ARTIFACT_SCHEMA:
-            raise ValueError(f"its schema is {record.schema}, and this flashdepot reads {ARTIFACT_SCHEMA}")  # noqa: TRY301
         manifest = Manifest.from_json(record.manifest)
         created = datetime.fromtimestamp(record.created, timezone.utc)
     except (ValueError, OverflowError, OSError) as error:
@@ -180,10 +165,7 @@ class Libraries:
         return all(self._blobs.find(file.digest) for file in manifest.files if file.path in wrong and not file.link)
 
     def materialise(self, manifest: Manifest) -> Path:
-        """The folder of a library, made on first use and fixed where it was damaged. Nobody may write into it.
-
-        :raises IntegrityError: when a file must be made and its blob is missing or damaged.
-        """
+        """The folder of a library, made, and fixed where it was damaged; :raises IntegrityError: when a blob is missing."""
         folder = self._layout.library(manifest.recipe_key)
         wrong = self._wrong(manifest, folder)
         if folder.is_symlink() or not folder.is_dir():
@@ -201,10 +183,7 @@ class Libraries:
         return folder
 
     def source(self, manifest: Manifest) -> Callable[[ManifestFile], Path]:
-        """How to find the bytes of each regular file of an artifact: in its folder when they are right, else as a blob.
-
-        The function raises :class:`IntegrityError` for a file that is missing or damaged.
-        """
+        """How to find the bytes of each regular file of an artifact: in its folder, else as :meth:`Blobs.verified_path`."""
         folder = self._layout.library(manifest.recipe_key)
         wrong = {*self._wrong(manifest, folder)}
         return lambda file: self._blobs.verified_path(file.digest) if file.path in wrong else folder / file.path

@@ -131,10 +131,7 @@ class Depot:
         return Actions(self.layout, self.blobs, self._on_problem)
 
     def find(self, request: Request) -> DepotChoice:
-        """Return the library to take for a request, and why each of the others does not serve.
-
-        A library of which a file is damaged or missing is not taken.
-        """
+        """The library to take for a request, all of its files right, and why each of the others does not serve."""
         newest_first = sorted(self.artifacts.stored(), key=lambda stored: stored.created, reverse=True)
         candidates = {s.manifest.recipe_key: s.manifest for s in newest_first if s.manifest.kind == LIBRARY}
         damaged: list[tuple[Manifest, tuple[str, ...]]] = []

@@ -9,13 +9,13 @@ from typing import TypeVar
 
 import msgspec
 
-from flashdepot.depot.actions import ACTION_SCHEMA, ActionRecord, read_action, read_intent
+from flashdepot.depot.actions import ActionRecord, read_action, read_intent
 from flashdepot.depot.layout import Fingerprint, is_leftover, key_of
-from flashdepot.depot.libraries import ARTIFACT_SCHEMA, read_artifact
+from flashdepot.depot.libraries import read_artifact
 from flashdepot.depot.store import Depot
 from flashdepot.errors import IntegrityError, NewerError
 from flashdepot.files.atomic import sha256_file
-from flashdepot.files.documents import is_foreign, read_record
+from flashdepot.files.documents import read_record
 from flashdepot.files.folders import changed_files
 from flashdepot.kernels import FAMILIES
 from flashdepot.model.manifest import Manifest
@@ -46,7 +46,6 @@ def verify(depot: Depot) -> VerifyReport:
     Damaged blobs and records are moved to ``quarantine/``, and so are actions whose object is lost, so that what they
     held is made again. A library, a source tree or a compiler that is damaged stays, and is reported until the next
     command that uses it has made it again. Logs are not covered: nobody but people reads them.
-
     """
     return _Verification(depot).run()
 
@@ -65,13 +64,13 @@ class _Verification:
         self._check_blobs()
         depot = self._depot
         for path in depot.actions.files():
-            self._check_record(path, ACTION_SCHEMA, read_action, self._action_problem)
+            self._check_record(path, read_action, self._action_problem)
         for path in depot.actions.intent_files():
-            self._check_record(path, ACTION_SCHEMA, read_intent)
+            self._check_record(path, read_intent)
         for path in depot.artifacts.files():
-            self._check_record(path, ARTIFACT_SCHEMA, read_artifact, lambda found: self._manifest_problem(found[0]))
+            self._check_record(path, read_artifact, lambda found: self._manifest_problem(found[0]))
         for path in (*sorted(depot.layout.toolchains.glob("probe-*.json")), depot.root / "estimates.json"):
-            self._check_record(path, None, read_record)
+            self._check_record(path, read_record)
         self._check_fetched()
         return VerifyReport(
             self._checked, self._bytes, self._folders, self._folder_bytes, self._skipped, tuple(self._problems)
@@ -85,13 +84,10 @@ class _Verification:
                 self._depot.blobs.find(key_of(blob))
 
     def _check_record(
-        self, path: Path, schema: int | None, read: Callable[[Path], _T], problem_of: Callable[[_T], str] = lambda _: ""
+        self, path: Path, read: Callable[[Path], _T], problem_of: Callable[[_T], str] = lambda _: ""
     ) -> None:
         try:
             seen = Fingerprint.of(path)
-            if schema is not None and is_foreign(path, schema):
-                self._skipped += 1
-                return
             problem = problem_of(read(path))
         except FileNotFoundError:
             return

@@ -24,7 +24,6 @@ def workspace(layout: DepotLayout) -> Iterator[Path]:
     """Give a fresh folder in ``tmp/``, removed with all in it at the end.
 
     While it is open a lock is held, by which gc knows that a build runs and since when.
-
     """
     folder = layout.new_temporary(f"{_PREFIX}{int(time.time())}")
     held = try_lock_file(lock_path(folder))

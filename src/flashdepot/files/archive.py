@@ -42,11 +42,9 @@ def unpack(
     """Unpack a ``.tar.gz``, a ``.tar.xz`` or a ``.whl``/``.zip`` into ``folder``, which must not exist yet.
 
     Only regular files are written, and only those whose name (with ``/``) ``keep`` accepts. An entry that leaves the
-    folder, a link, a device, a name that is there twice, too many entries, more than 4 GiB, or more than a hundred times
-    the archive's own size ends the unpacking, and what was unpacked is removed.
-
-    :param pass_over_links: a link that ``keep`` does not accept ends nothing.
-    :raises IntegrityError: for a damaged or hostile archive; it names the entry.
+    folder, a link (with ``pass_over_links`` only one that ``keep`` accepts), a device, a name that is there twice, too many
+    entries, more than 4 GiB, or more than a hundred times the archive's own size ends the unpacking, and what was unpacked
+    is removed; :raises IntegrityError: then, and for a damaged archive; it names the entry.
     """
     folder.mkdir(parents=True)
     try:
@@ -131,11 +129,6 @@ def _name_problem(name: str) -> str:
 
 
 def refuse_bomb(archive: Path, unpacked: int, packed: int) -> None:
-    """Refuse an archive that holds more than one of its size can.
-
-    :param unpacked: bytes that it says it holds, or those of its entries so far.
-    :param packed: its own bytes.
-    :raises IntegrityError: when that is a bomb.
-    """
+    """:raises IntegrityError: for an archive of ``packed`` bytes whose entries so far hold too many, ``unpacked``."""
     if unpacked > _SIZE_LIMIT or unpacked > max(_FREE_SIZE, _RATIO_LIMIT * packed):
         raise _refused(archive, f"{packed} bytes of it unpack to {unpacked} or more: likely a decompression bomb")

@@ -77,10 +77,7 @@ _DISK_ERRORS: tuple[tuple[set[str], str, str], ...] = (
 
 
 def explain_disk_error(error: OSError, folder: Path | None) -> FlashdepotError | None:
-    """The error in plain words, or ``None`` when it is not one of the disk.
-
-    :param folder: what was worked in, where that is known.
-    """
+    """The error in plain words, ``None`` when it is not one of the disk; ``folder``: what was worked in, where known."""
     name = errno.errorcode.get(error.errno or 0, "")
     if name in {"ENOSPC", "EDQUOT"}:
         return MissingToolError(
@@ -95,7 +92,7 @@ def explain_disk_error(error: OSError, folder: Path | None) -> FlashdepotError |
 
 
 @contextlib.contextmanager
-def atomic_file(path: Path) -> Iterator[Path]:
+def atomic_file(path: Path, mode: int = 0o644) -> Iterator[Path]:
     """Give a temporary file next to ``path`` that takes its place, whole and on disk, if the block ends well."""
     if not path.name:  # the empty path is the current folder
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
@@ -105,7 +102,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
         yield temporary
         with temporary.open("r+b") as file:  # Windows flushes only what is open for writing
             os.fsync(file.fileno())
-        temporary.chmod(0o644)
+        temporary.chmod(mode)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -138,10 +135,7 @@ def open_fresh(path: Path) -> BinaryIO:
 
 
 def protect(path: Path) -> None:
-    """Take the right to write a file from everybody: its bytes are shared by hard links.
-
-    Not on Windows, which refuses to delete or replace a read-only file.
-    """
+    """Take the right to write a file from everybody: hard links share its bytes. Windows deletes no read-only file."""
     if os.name != "nt":
         path.chmod(0o444)
 
@@ -171,11 +165,7 @@ def write_json(path: Path, data: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file.
-
-    :raises FileNotFoundError: when it is not there.
-    :raises IntegrityError: when it is not JSON, holds a number that is none, or is nested without end.
-    """
+    """Read a JSON file; :raises IntegrityError: when it is not JSON, holds a number that is none, or nests without end."""
     return parse_json(path.read_bytes(), str(path))
 
 

@@ -86,12 +86,10 @@ class KnownDigests:
 
 
 def contents(folder: Path, hasher: Hasher = sha256_files) -> dict[str, str]:
-    """What is in a folder and all folders below it, by its name with ``/``.
+    """What is in a folder and all folders below it, by its name with ``/``; :raises OSError: when it cannot be listed.
 
     A regular file stands with its SHA-256, a symbolic link as ``-> target``, and is never followed. What cannot be
     read, or is neither, stands with an empty text.
-
-    :raises OSError: when the folder cannot be listed.
     """
     found: dict[str, str] = {}
     regular: dict[str, Path] = {}

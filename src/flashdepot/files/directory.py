@@ -25,8 +25,7 @@ def plain_path(root: Path, place: str, *, create: bool = False) -> Path:
     """The path of a place, with ``/``, below a folder whose own path may lead through links.
 
     :param create: make the folders on the way. Who may write into ``root`` as a group may write into them.
-    :raises FileNotFoundError: when a folder on the way is not there.
-    :raises NotADirectoryError: when one is a symbolic link, a junction or a file.
+    :raises OSError: when a folder on the way is not there, or is a symbolic link, a junction or a file.
     """
     *folders, name = PurePosixPath(place).parts
     path = root
@@ -72,10 +71,7 @@ def open_plain(path: Path) -> IO[bytes]:
 
 
 def create_plain(path: Path) -> IO[bytes]:
-    """Create a file to write it, for nobody else to see until its mode is set.
-
-    :raises FileExistsError: when something has that name, a link included.
-    """
+    """Create a file to write it, which nobody else sees until its mode is set; :raises FileExistsError: when it is there."""
     return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _NO_FOLLOW | _BINARY, 0o600), "w+b")
 
 

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from flashdepot.errors import IntegrityError, UsageError
-from flashdepot.files.atomic import parse_json, read_json, write_atomic
+from flashdepot.errors import IntegrityError, NewerError, UsageError
+from flashdepot.files.atomic import parse_json, write_atomic
 from flashdepot.model.codec import canonical_json
 
 _MOST_DOTS = 1000
@@ -53,11 +53,11 @@ def write_record(path: Path, data: Any) -> None:
     write_atomic(path, b'%s%s,"sha256":"%s"}' % (_HEAD, body, hashlib.sha256(body).hexdigest().encode()))
 
 
-def read_record(path: Path) -> Any:
-    """Return the data that :func:`write_record` wrote.
+def read_record(path: Path, schema: int | None = None) -> Any:
+    """The data that :func:`write_record` wrote.
 
-    :raises FileNotFoundError: when it is not there.
-    :raises IntegrityError: when one bit of it is another one, or it is not a record.
+    :param schema: what its ``schema`` must be; :raises NewerError: for another, which another release wrote.
+    :raises IntegrityError: when one bit of it is another one.
     """
     data = path.read_bytes()
     tail = _TAIL.fullmatch(data, max(0, len(data) - _TAIL_LENGTH))
@@ -66,16 +66,10 @@ def read_record(path: Path) -> Any:
     body = data[len(_HEAD) : tail.start()]
     if hashlib.sha256(body).hexdigest().encode() != tail[1]:
         raise IntegrityError(f"{path} is damaged: its contents do not have the SHA-256 that it states.")
-    return parse_json(body, str(path))
-
-
-def is_foreign(path: Path, schema: int) -> bool:
-    """Whether another release of flashdepot wrote a record, one of another schema; the first ones were plain JSON.
-
-    :raises IntegrityError: when it is damaged.
-    """
-    try:
-        data = read_record(path)
-    except IntegrityError:
-        data = read_json(path)
-    return isinstance(data, dict) and type(data.get("schema")) is int and data["schema"] != schema
+    record = parse_json(body, str(path))
+    found = record.get("schema") if isinstance(record, dict) else None
+    if schema is not None and found != schema:
+        if type(found) is int:
+            raise NewerError(f"{path} was written by another release of flashdepot, which this one does not read.")
+        raise IntegrityError(f"{path} is damaged: it does not say its schema.")
+    return record

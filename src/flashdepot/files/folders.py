@@ -28,12 +28,10 @@ _LISTING = ".flashdepot-files.json"
 def make_whole(folder: Path, fill: Callable[[Path], None], tree: str | None = None) -> Path:
     """Return ``folder``, made by ``fill`` if it is not there whole. gc leaves what was used since a running build began.
 
-    ``fill`` gets the path of a folder next to it that does not exist yet, which takes the name in one step: a kill, or a
-    second process doing the same, never leaves half of it. Every byte is read again each time: a folder that has changed
-    is made again.
+    ``fill`` gets the path of a folder next to it that does not exist yet, which takes the name in one step. Every byte is
+    read again each time: a folder that has changed is made again.
 
-    :param tree: what :func:`tree_digest` must give for it; ``None`` where nobody knows before it is made.
-    :raises IntegrityError: when ``fill`` made something else than ``tree``.
+    :param tree: what :func:`tree_digest` must give for it, else :class:`IntegrityError`; ``None`` where nobody knows yet.
     """
     touch(folder)  # before it is read: gc moves nothing away that was marked after its plan
     if not is_whole(folder, tree):
@@ -61,18 +59,12 @@ def _make(folder: Path, fill: Callable[[Path], None], tree: str | None) -> None:
 
 
 def is_whole(folder: Path, tree: str | None = None) -> bool:
-    """Whether a folder that :func:`make_whole` made holds the same bytes under the same names, and nothing else.
-
-    :param tree: the digest that it must have; without it its own listing is trusted.
-    """
+    """Whether a folder of :func:`make_whole` holds the same bytes under the same names, and nothing else."""
     return changed_files(folder, tree) == []
 
 
 def changed_files(folder: Path, tree: str | None = None) -> list[str] | None:
-    """The files of such a folder that are missing, too many or changed; ``None`` when nobody can tell which.
-
-    :param tree: as of :func:`is_whole`.
-    """
+    """The files of such a folder that are missing, too many or changed; ``None`` when nobody can tell which."""
     try:
         held = _held(folder)
     except OSError:

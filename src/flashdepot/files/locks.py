@@ -25,10 +25,7 @@ class HeldLock:
         self._path = path
 
     def fileno(self) -> int:
-        """The open file that holds it. On POSIX a program that inherits it holds the lock as long as it runs.
-
-        :raises ValueError: when it has been released.
-        """
+        """The open file that holds it. On POSIX a program that inherits it holds the lock as long as it runs."""
         if self._descriptor is None:
             raise ValueError("the lock has been released")
         return self._descriptor
@@ -63,30 +60,22 @@ class HeldLock:
 
 @contextlib.contextmanager
 def lock_file(path: Path, on_wait: Callable[[], None] | None = None) -> Iterator[HeldLock]:
-    """Hold a lock file, waiting for it as long as it takes.
-
-    :param on_wait: called once if somebody else has it.
-    :raises MissingToolError: as :func:`try_lock_file`.
-    """
+    """Hold a lock file, waiting for it as long as it takes; ``on_wait`` is called once if somebody else has it."""
     held = try_lock_file(path)
     if held is None:
         if on_wait is not None:
             on_wait()
         while held is None:
-            held = _acquire(path, blocking=True)
+            held = try_lock_file(path, blocking=True)
     with held:
         yield held
 
 
-def try_lock_file(path: Path) -> HeldLock | None:
-    """Hold a lock file, or return ``None`` at once when somebody has it, this process included.
+def try_lock_file(path: Path, *, blocking: bool = False) -> HeldLock | None:
+    """Hold a lock file; ``None`` when somebody has it, this process included: at once, unless it is ``blocking``.
 
     :raises MissingToolError: when the file system cannot be written or has no locks.
     """
-    return _acquire(path, blocking=False)
-
-
-def _acquire(path: Path, *, blocking: bool) -> HeldLock | None:
     # Opened here, not by filelock's FileLock, which gives no descriptor for a child to inherit.
     from filelock import lock_descriptor  # noqa: PLC0415  (80 ms that a depot hit does not need)
 

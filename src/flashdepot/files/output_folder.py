@@ -83,13 +83,12 @@ class OutputFolder(msgspec.Struct, frozen=True):
 
         What is right already is left as it is. Everything else is written to a stage inside the folder and verified; then
         the earlier listing is moved away, the files are replaced, and the new listing comes last: a folder with a listing
-        is whole. The folder itself is never replaced, so it can be a mount point.
+        is whole. The folder itself is never replaced, so it can be a mount point. Nothing has changed after any error.
 
         :param listing: the bytes of the listing; without them it lists the files and their identities.
         :returns: the folder, absolute.
-        :raises UsageError: when a link or a file of somebody else's is in the way. Nothing has changed after any error.
+        :raises UsageError: when a link or a file of somebody else's is in the way.
         :raises IntegrityError: when bytes are not what their digest says.
-        :raises MissingToolError: when the disk is full or may not be written.
         """
         for place in (*(file.place for file in files), self.listing):
             require_safe(place)
@@ -141,10 +140,7 @@ class OutputFolder(msgspec.Struct, frozen=True):
             raise
 
     def _earlier(self, folder: Path) -> dict[str, frozenset[str]]:
-        """What earlier runs wrote: by the listing, and by those that a killed run left in its stage.
-
-        :raises UsageError: when the folder holds something else.
-        """
+        """What earlier runs wrote, by listings here and in stages of killed runs; :raises UsageError: for another folder."""
         paths = sorted(folder.iterdir())
         stages = [path for path in paths if _is_stage(path)]
         held = [path.name for path in paths if path not in stages]

@@ -14,7 +14,7 @@ from typing import IO
 import msgspec
 
 from flashdepot.errors import IntegrityError, UsageError
-from flashdepot.files.atomic import explain_disk_error, sha256_of, sync_folder
+from flashdepot.files.atomic import atomic_file, explain_disk_error, sha256_of, sync_folder
 from flashdepot.files.directory import create_plain, is_plain_folder, open_plain, plain_path, status_of
 
 Written = Mapping[str, frozenset[str]]
@@ -58,10 +58,7 @@ class OutputFile(msgspec.Struct, frozen=True):
         return frozenset([self.identity, *as_text])
 
     def put(self, top: Path) -> None:
-        """Create it at its place below a folder, whole and on disk.
-
-        :raises IntegrityError: when its bytes are not what the digest says.
-        """
+        """Create it at its place below a folder, whole and on disk; :raises IntegrityError: when its bytes are others."""
         path = plain_path(top, self.place, create=True)
         if self.link:
             path.symlink_to(self.link)
@@ -95,10 +92,7 @@ def require_safe(place: str) -> None:
 
 
 def identity_of(top: Path, place: str) -> str | None:
-    """The :attr:`OutputFile.identity` of what is at a place; empty for what is neither a file nor a link, else ``None``.
-
-    :raises NotADirectoryError: when a link or a file is in place of a folder on the way.
-    """
+    """The :attr:`OutputFile.identity` of what is at a place: empty for neither file nor link, ``None`` for nothing."""
     try:
         path = plain_path(top, place)
         status = path.lstat()
@@ -134,11 +128,9 @@ def _copy(content: bytes | Callable[[], Path], target: IO[bytes]) -> str:
 
 
 def rewrite_file(chosen: Path, name: str, change: Callable[[bytes], bytes], elsewhere: str) -> bool:
-    """Change a file of the user's, and return whether its bytes changed.
+    """Change a file of the user's, and return whether its bytes changed; :raises UsageError: for what is no regular file.
 
     :param change: from the bytes there are, none for a file that is not there, to those that there should be.
-    :param elsewhere: how the person at the keyboard names another folder.
-    :raises UsageError: when it is anything else than a regular file.
     """
     with folder_errors(chosen, elsewhere):
         mode, old = 0o644, b""
@@ -148,8 +140,9 @@ def rewrite_file(chosen: Path, name: str, change: Callable[[bytes], bytes], else
         new = change(old)
         if new == old:
             return False
-        with _beside(chosen / name, mode) as file:
+        with atomic_file(chosen / name, mode) as temporary, create_plain(temporary) as file:
             file.write(new)
+        sync_folder(chosen)
         return True
 
 
@@ -170,35 +163,26 @@ def require_no_links(chosen: Path, names: Sequence[str], elsewhere: str) -> None
 
 @contextlib.contextmanager
 def new_file(chosen: Path, name: str, elsewhere: str) -> Iterator[IO[bytes]]:
-    """Give a file to write that takes its name in a folder, whole and on disk, when the block ends well.
-
-    :param elsewhere: how the person at the keyboard names another folder.
-    :raises UsageError: when anything but the same bytes has that name; it stays.
-    """
+    """Give a file to write that takes its name in a folder, whole and on disk; :raises UsageError: when others have it."""
     require_safe(name)
     with folder_errors(chosen, elsewhere):
         chosen.mkdir(parents=True, exist_ok=True)
-        with _beside(chosen / name, 0o644) as file:
+        with atomic_file(chosen / name) as temporary, create_plain(temporary) as file:
             yield file
-            if (status := status_of(chosen / name)) is None:
-                return
-            _require_regular(chosen / name, status, elsewhere)
-            file.flush()
-            file.seek(0)
-            if sha256_of(file) != identity_of(chosen, name):
-                raise UsageError(
-                    f"{chosen / name} is there already, with other bytes. It is not replaced.",
-                    hint=f"Move it away and run the same command again, or name another folder: {elsewhere}",
-                )
+            if (status := status_of(chosen / name)) is not None:
+                _require_regular(chosen / name, status, elsewhere)
+                file.flush()
+                file.seek(0)
+                if sha256_of(file) != identity_of(chosen, name):
+                    raise UsageError(
+                        f"{chosen / name} is there already, with other bytes. It is not replaced.",
+                        hint=f"Move it away and run the same command again, or name another folder: {elsewhere}",
+                    )
+        sync_folder(chosen)
 
 
 def require_folder(folder: Path, elsewhere: str) -> None:
-    """Before long work: look whether a folder is there or can be made, and may be written. Nothing is made.
-
-    :param elsewhere: how the person at the keyboard names another folder.
-    :raises UsageError: when a part of its path is a file.
-    :raises MissingToolError: when it may not be written.
-    """
+    """Before long work: raise what :func:`folder_errors` does of a folder that cannot be made or written; nothing is made."""
     with folder_errors(folder, elsewhere):
         path = Path(os.path.abspath(folder))  # noqa: PTH100  (links stay as they were typed)
         nearest = next(place for place in (path, *path.parents) if os.path.lexists(place))
@@ -210,10 +194,9 @@ def require_folder(folder: Path, elsewhere: str) -> None:
 
 @contextlib.contextmanager
 def folder_errors(folder: Path, elsewhere: str) -> Iterator[None]:
-    """Turn errors of a folder that the user named into what to do about them.
+    """Turn errors of a folder that the user named into what to do: of a path that none can have, of a disk that is full.
 
-    :raises UsageError: for a path that no folder can have.
-    :raises MissingToolError: for a disk that is full, broken or may not be written.
+    :param elsewhere: how the person at the keyboard names another folder, here and in the functions above.
     """
     try:
         yield
@@ -237,17 +220,3 @@ def _require_regular(path: Path, status: os.stat_result, elsewhere: str) -> None
             f"{path} is {what}: it is neither followed nor replaced.",
             hint=f"Put a regular file there, remove it, or name another folder: {elsewhere}",
         )
-
-
-@contextlib.contextmanager
-def _beside(path: Path, mode: int) -> Iterator[IO[bytes]]:
-    """Give a new file that takes its name when the block ends well; nothing is left behind when it does not."""
-    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
-    try:
-        with create_plain(temporary) as file:
-            yield file
-            finish(file, mode)
-        temporary.replace(path)
-        sync_folder(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)

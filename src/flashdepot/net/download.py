@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -56,10 +57,9 @@ def download(
     it. A server is asked only for the rest, on the condition that its file is still the same (RFC 9110, 13.1.5). A second
     process that wants the same file waits for the first.
 
-    :param elsewhere: how the user can name another place, for error messages.
-    :param on_note: called with a sentence when it waits or starts again.
+    :param elsewhere: how the user can name another place; ``on_note`` is called with a sentence when it waits.
     :raises IntegrityError: when size or SHA-256 are not the expected ones; nothing is kept then.
-    :raises NetworkError: when it cannot be had; :raises MissingToolError: when the disk is full or may not be written.
+    :raises NetworkError: when it cannot be had.
     """
     name = destination.name
     with disk_errors(destination.parent):
@@ -85,41 +85,35 @@ class _Origin(msgspec.Struct, frozen=True):
     validator: str = ""
 
 
+@dataclass
 class _Transfer:
-    def __init__(
-        self,
-        remote: Remote,
-        destination: Path,
-        session: requests.Session,
-        timeout: float,
-        on_progress: Download,
-        on_note: Note,
-    ) -> None:
-        self.server = urldefragauth(remote.url)
-        self.part = destination.with_name(f".{destination.name}.download.tmp")
-        self._remote = remote
-        self._destination = destination
-        self._origin_file = destination.with_name(f".{destination.name}.origin.tmp")
-        self._session = session
-        self._timeout = timeout
-        self._on_progress = on_progress
-        self._on_note = on_note
-        self._fetched = 0
-        self._joined = False
+    remote: Remote
+    destination: Path
+    session: requests.Session
+    timeout: float
+    on_progress: Download
+    on_note: Note
+    fetched: int = 0
+    joined: bool = False
+
+    def __post_init__(self) -> None:
+        self.server = urldefragauth(self.remote.url)
+        self.part = self.destination.with_name(f".{self.destination.name}.download.tmp")
+        self.origin_file = self.destination.with_name(f".{self.destination.name}.origin.tmp")
 
     def run(self) -> Downloaded:
         self._receive_all()
         try:
             return self._accept()
         except IntegrityError:
-            if not self._joined:
+            if not self.joined:
                 raise
-        self._on_note(f"What had arrived of {self._destination.name} was not its beginning: starting again.")
+        self.on_note(f"What had arrived of {self.destination.name} was not its beginning: starting again.")
         self._receive_all()
         return self._accept()
 
     def _receive_all(self) -> None:
-        patience = Patience(self._on_note)
+        patience = Patience(self.on_note)
         most = self._usable()
         while True:
             try:
@@ -130,7 +124,7 @@ class _Transfer:
                     patience.refill()
                 patience.endure(error)
                 if have and not isinstance(error, requests.HTTPError):
-                    self._on_note(f"The connection was lost at {have} bytes of {self._destination.name}: going on.")
+                    self.on_note(f"The connection was lost at {have} bytes of {self.destination.name}: going on.")
 
     def _receive(self) -> None:
         """Ask once, and write what comes."""
@@ -140,31 +134,31 @@ class _Transfer:
         if have:
             validator = self._origin().validator
             headers |= {"Range": f"bytes={have}-"} | ({"If-Range": validator} if validator else {})
-        with self._session.get(self._remote.url, headers=headers, stream=True, timeout=self._timeout) as response:
+        with self.session.get(self.remote.url, headers=headers, stream=True, timeout=self.timeout) as response:
             if response.status_code == _UNSATISFIABLE and have:
                 if content_range(response)[2] != have:
                     self._discard()
                     raise requests.ConnectionError(_CHANGED)
-                self._joined = True
+                self.joined = True
                 return
             response.raise_for_status()
             start, total = self._agree(response, have)
             if not start:
-                write_json(self._origin_file, msgspec.to_builtins(_Origin(self.server, _validator(response))))
+                write_json(self.origin_file, msgspec.to_builtins(_Origin(self.server, _validator(response))))
             self._require_room(start, total)
             # Unbuffered: what was received is there whatever happens to this process.
             with self.part.open("r+b" if start else "wb", buffering=0) as file:
                 if start:
                     file.seek(start)
                     file.truncate()
-                self._on_progress(start, total)
+                self.on_progress(start, total)
                 for chunk in raw_chunks(response):
                     file.write(chunk)
                     start += len(chunk)
-                    self._fetched += len(chunk)
-                    if start > (self._remote.size or _LARGEST):
+                    self.fetched += len(chunk)
+                    if start > (self.remote.size or _LARGEST):
                         raise self._wrong_size(f"more than {start}")
-                    self._on_progress(start, total)
+                    self.on_progress(start, total)
 
     def _agree(self, response: requests.Response, have: int) -> tuple[int, int | None]:
         """Where the server's bytes begin, and how many the whole file has; :raises IntegrityError: for other bytes."""
@@ -177,7 +171,7 @@ class _Transfer:
             said = response.headers.get("Content-Range", "nothing")
             self._discard()
             raise IntegrityError(
-                f"{self.server} was asked for {self._destination.name} from byte {have} on and sent '{said}'.",
+                f"{self.server} was asked for {self.destination.name} from byte {have} on and sent '{said}'.",
                 hint="Nothing was kept. The server, or a proxy before it, answers ranges wrongly: try again.",
             )
         known, now = self._origin().validator, _validator(response)
@@ -185,19 +179,19 @@ class _Transfer:
             self._discard()
             raise requests.ConnectionError(_CHANGED)
         self._require_size(total)
-        self._joined = True
+        self.joined = True
         return have, total
 
     def _usable(self) -> int:
         """How many bytes of this very file are there. Without a validator only a digest can tell that they fit."""
         origin = self._origin()
-        if origin.url != self.server or not (origin.validator or self._remote.sha256) or not self.part.is_file():
+        if origin.url != self.server or not (origin.validator or self.remote.sha256) or not self.part.is_file():
             return 0
         return self.part.stat().st_size
 
     def _origin(self) -> _Origin:
         try:
-            return msgspec.json.decode(self._origin_file.read_bytes(), type=_Origin)
+            return msgspec.json.decode(self.origin_file.read_bytes(), type=_Origin)
         except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
             return _Origin("")
 
@@ -206,46 +200,46 @@ class _Transfer:
         size = self.part.stat().st_size
         self._require_size(size)
         digest = sha256_file(self.part)
-        if self._remote.sha256 not in {"", digest}:
+        if self.remote.sha256 not in {"", digest}:
             self._discard()
             raise IntegrityError(
-                f"{self._destination.name} from {self.server} is not the expected file: its SHA-256 is {digest}, "
-                f"expected {self._remote.sha256}.",
+                f"{self.destination.name} from {self.server} is not the expected file: its SHA-256 is {digest}, "
+                f"expected {self.remote.sha256}.",
                 hint="Nothing was kept. It was replaced since, or the place is not to be trusted: find out which "
                 "before you name the new digest.",
             )
         with self.part.open("r+b") as file:
             os.fsync(file.fileno())
         self.part.chmod(0o644)
-        self.part.replace(self._destination)
-        self._origin_file.unlink(missing_ok=True)
-        return Downloaded(self._destination, digest, size, self._fetched)
+        self.part.replace(self.destination)
+        self.origin_file.unlink(missing_ok=True)
+        return Downloaded(self.destination, digest, size, self.fetched)
 
     def _require_size(self, size: int | None) -> None:
-        wanted = self._remote.size
+        wanted = self.remote.size
         if size is not None and (size > _LARGEST or (wanted and size != wanted)):
             raise self._wrong_size(str(size))
 
     def _wrong_size(self, size: str) -> IntegrityError:
         self._discard()
         return IntegrityError(
-            f"{self._destination.name} from {self.server} has {size} bytes, "
-            f"expected {self._remote.size or f'at most {_LARGEST}'}.",
+            f"{self.destination.name} from {self.server} has {size} bytes, "
+            f"expected {self.remote.size or f'at most {_LARGEST}'}.",
             hint="Nothing was kept. It is another file than the one that was published.",
         )
 
     def _require_room(self, start: int, total: int | None) -> None:
-        left = (total or self._remote.size or start) - start
-        free = shutil.disk_usage(self._destination.parent).free
+        left = (total or self.remote.size or start) - start
+        free = shutil.disk_usage(self.destination.parent).free
         if left + _SPARE_DISK > free:
             raise MissingToolError(
-                f"{self._destination.name} needs {left} more bytes, and the disk of {self._destination.parent} has {free} free.",
+                f"{self.destination.name} needs {left} more bytes, and the disk of {self.destination.parent} has {free} free.",
                 hint="Free space there ('flashdepot depot gc' shows what it would free), or use another: --depot DIR",
             )
 
     def _discard(self) -> None:
         self.part.unlink(missing_ok=True)
-        self._origin_file.unlink(missing_ok=True)
+        self.origin_file.unlink(missing_ok=True)
 
 
 def _validator(response: requests.Response) -> str:

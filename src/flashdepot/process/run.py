@@ -10,11 +10,13 @@ import os
 import re
 import secrets
 import shlex
+import struct
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -59,12 +61,26 @@ def _joining(group: int) -> dict[str, Any]:
 
 
 if sys.platform == "win32":
-    from flashdepot.process.windows_job import join_job
+    import ctypes
+
+    @cache
+    def _join_job() -> None:
+        """Put this process into a job of its own. The only handle to it closes when this process ends, and then all end."""
+        kernel = ctypes.WinDLL("kernel32", use_last_error=True)
+        kernel.CreateJobObjectW.restype = kernel.GetCurrentProcess.restype = ctypes.c_void_p
+        kernel.SetInformationJobObject.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint32)
+        kernel.AssignProcessToJobObject.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
+        # JOBOBJECT_EXTENDED_LIMIT_INFORMATION (winnt.h): nothing but LimitFlags, JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE.
+        limits = struct.pack("16xI124x", 0x2000)
+        job = kernel.CreateJobObjectW(None, None)
+        limited = kernel.SetInformationJobObject(job, 9, limits, len(limits))
+        if not (job and limited and kernel.AssignProcessToJobObject(job, kernel.GetCurrentProcess())):
+            raise ctypes.WinError(ctypes.get_last_error())
 
     def bound() -> dict[str, Any]:
         """The arguments of ``Popen`` that start a program which ends with this process."""
         with contextlib.suppress(OSError):  # Windows 7 has no job within a job: there programs outlive a kill
-            join_job()  # a job's processes start theirs in it
+            _join_job()  # a job's processes start theirs in it
         return {}
 
 else:
