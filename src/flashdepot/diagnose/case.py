@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from enum import Enum
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -11,6 +10,7 @@ import msgspec
 from flashdepot.errors import FlashdepotError, IncompatibleError, MissingToolError
 from flashdepot.fit import served_cuda
 from flashdepot.kernels import oldest_gpu
+from flashdepot.model.codec import FixedWord
 from flashdepot.model.diagnosis import Diagnosis, Severity
 from flashdepot.model.environment import Environment, PythonEnvironment
 from flashdepot.model.host import Gpu, HostRecord
@@ -21,7 +21,7 @@ from flashdepot.resolve.facts import facts_of
 from flashdepot.toolchain.architectures import ArchitectureChoice, choose_architectures
 
 
-class Intention(str, Enum):
+class Intention(FixedWord):
     """What somebody wants to do on a machine; its value is its word on the command line."""
 
     INSTALL = "install"
@@ -29,28 +29,19 @@ class Intention(str, Enum):
     LINK = "link"
     RUN = "run"
 
-    def __str__(self) -> str:
-        return self.value
+
+def _of(severity: Severity) -> Callable[[str, str, str, str], Diagnosis]:
+    return lambda class_id, seen, why, fix: Diagnosis(class_id, severity, seen, why, fix)
 
 
-def misfit(class_id: str, seen: str, why: str, fix: str) -> Diagnosis:
-    """What hardware, driver, system or interpreter rule out: nothing that is added to this machine helps."""
-    return Diagnosis(class_id, Severity.MISFIT, seen, why, fix)
-
-
-def blocker(class_id: str, seen: str, why: str, fix: str) -> Diagnosis:
-    """Something is missing that can be added, and without it the intention cannot work."""
-    return Diagnosis(class_id, Severity.BLOCKER, seen, why, fix)
-
-
-def warning(class_id: str, seen: str, why: str, fix: str) -> Diagnosis:
-    """Something with which the intention may fail."""
-    return Diagnosis(class_id, Severity.WARNING, seen, why, fix)
-
-
-def note(class_id: str, seen: str, why: str, fix: str) -> Diagnosis:
-    """Something that is good to know and stops nothing."""
-    return Diagnosis(class_id, Severity.NOTE, seen, why, fix)
+misfit = _of(Severity.MISFIT)
+"""What hardware, driver, system or interpreter rule out: nothing that is added to this machine helps."""
+blocker = _of(Severity.BLOCKER)
+"""Something is missing that can be added, and without it the intention cannot work."""
+warning = _of(Severity.WARNING)
+"""Something with which the intention may fail."""
+note = _of(Severity.NOTE)
+"""Something that is good to know and stops nothing."""
 
 
 def foreseen(error: FlashdepotError, class_id: str, why: str) -> Diagnosis:

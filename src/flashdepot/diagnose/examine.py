@@ -78,14 +78,12 @@ def examine(record: HostRecord, intention: Intention, request: LibraryRequest) -
 
     :param request: its ``arch``, ``cuda``, ``profile`` and ``upstream`` matter here.
     """
-    case = Case.of(record, intention, request)
-    return _worst_first(_CHECKS[intention], case)
+    return _worst_first(_CHECKS[intention], Case.of(record, intention, request))
 
 
 def forewarn(record: HostRecord, units: frozenset[Unit]) -> list[Diagnosis]:
     """What to say before units are compiled: memory and disks. What else could stop a build, the build itself says."""
-    case = Case.of(record, Intention.BUILD, LibraryRequest(), units)
-    return _worst_first(_SPACE, case)
+    return _worst_first(_SPACE, Case.of(record, Intention.BUILD, LibraryRequest(), units))
 
 
 def _worst_first(checks: Sequence[Check], case: Case) -> list[Diagnosis]:

@@ -129,9 +129,8 @@ def shared_memory(case: Case) -> Iterator[Diagnosis]:
     if small := [g for g in case.usable_gpus if g.architecture in _SMALL_SHARED_MEMORY]:
         seen = f"{small[0].name} ({small[0].architecture.dotted}) has 99 KiB of shared memory for a block."
         why = "There, the backward pass of head dims over 192 works only without dropout."
-        yield note(
-            "cuda-invalid-argument", seen, why, "Train such models on an A100, H100 or B200, or without dropout."
-        )
+        fix = "Train such models on an A100, H100 or B200, or without dropout."
+        yield note("cuda-invalid-argument", seen, why, fix)
 
 
 def stubs(case: Case) -> Iterator[Diagnosis]:

@@ -127,10 +127,8 @@ def _torch(case: Case, python: PythonEnvironment) -> Iterator[Diagnosis]:
         why = "It has no tensors on a GPU, and flash_attn takes no others."
         yield blocker("torch-without-cuda", seen, why, _replace_torch(python, "cu128"))
     elif ask("torch", case.facts, TorchNeed(oldest=OLDEST_TORCH)) is not None:
-        seen, why = (
-            f"{python.prefix} has torch {found.version}.",
-            f"For one older than {OLDEST_TORCH} there are only old wheels.",
-        )
+        seen = f"{python.prefix} has torch {found.version}."
+        why = f"For one older than {OLDEST_TORCH} there are only old wheels."
         yield warning("torch-lib-missing", seen, why, get_torch)
 
 

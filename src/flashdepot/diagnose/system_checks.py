@@ -93,13 +93,11 @@ def memory(case: Case) -> Iterator[Diagnosis]:
     if record.memory <= 0:
         return
     peaks = [c.peak for c in costs(case.units)] or [0]
-    facts = record.memory_facts
-    limited = facts is not None and facts.limit is not None
-    swap = facts.swap if facts is not None and not limited else 0
+    limit = record.memory_facts.limit if record.memory_facts else None
+    swap = record.memory_facts.swap if record.memory_facts and limit is None else 0
     least, most = min(peaks), max(peaks)
     seen = f"{record.memory / GB:.1f} GB of memory can be used"
-    if limited and facts is not None and facts.limit is not None:
-        seen += f" (the control group allows {facts.limit / GB:.1f} GB)"
+    seen += f" (the control group allows {limit / GB:.1f} GB)" if limit is not None else ""
     seen += f", and {swap / GB:.1f} GB of swap." if swap else "."
     fix = _more_memory(case)
     if record.memory + swap < least:

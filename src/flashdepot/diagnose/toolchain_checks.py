@@ -14,7 +14,6 @@ from flashdepot.facts.gpus import codes_of
 from flashdepot.model.diagnosis import Diagnosis
 from flashdepot.model.host import CudaToolkit
 from flashdepot.model.request import AnyCuda
-from flashdepot.model.target import Version
 from flashdepot.toolchain.architectures import choose_sass
 from flashdepot.toolchain.choose import OLDEST_CUDA, asks_machine, foresee_toolchain
 from flashdepot.toolchain.wheels import provides
@@ -39,16 +38,11 @@ def choice(case: Case) -> Iterator[Diagnosis]:
 
 
 def _class_of(error: FlashdepotError, case: Case) -> str:
-    record = case.record
     if isinstance(error, IncompatibleError):
         return "driver-too-old"
-    if (
-        record.platform.system == "windows"
-        or not provides(record.platform)
-        or case.request.cuda not in {None, AnyCuda.AUTO}
-    ):
-        return "nvcc-not-found"
-    return "unsupported-gpu-arch"
+    platform, is_named = case.record.platform, case.request.cuda not in {None, AnyCuda.AUTO}
+    has_none = platform.system == "windows" or is_named or not provides(platform)
+    return "nvcc-not-found" if has_none else "unsupported-gpu-arch"
 
 
 def toolkits(case: Case) -> Iterator[Diagnosis]:
@@ -69,10 +63,8 @@ def _unusable(toolkit: CudaToolkit) -> Iterator[Diagnosis]:
         file = toolkit.missing[0]
         class_id = "cuda-lib-not-found-at-link" if file in _STATIC_RUNTIMES else "cuda-headers-missing"
         seen = f"{named} is not complete: it lacks {', '.join(toolkit.missing)}."
-        why = "Nothing can be built with it; another, or the one from PyPI, is used."
-        yield warning(
-            class_id, seen, why, f"Install the whole of it: the package cuda-toolkit-{_dashed(toolkit.version)}"
-        )
+        fix = f"Install the whole of it: the package cuda-toolkit-{'-'.join(toolkit.version.text.split('.')[:2])}"
+        yield warning(class_id, seen, "Nothing can be built with it; another, or the one from PyPI, is used.", fix)
     elif toolkit.version < OLDEST_CUDA:
         why = f"It is older than {OLDEST_CUDA} and cannot compile these kernels; other builds may take it and fail."
         yield note("nvcc-too-old", f"{named} is here.", why, "Put a newer one first on PATH, or remove it.")
@@ -87,10 +79,6 @@ def _lacks_architecture(toolkit: CudaToolkit, case: Case) -> Iterator[Diagnosis]
     except MissingToolError as error:
         why = f"The one in {toolkit.root} (found by {toolkit.found_by}) is skipped for what is wanted here."
         yield note("unsupported-gpu-arch", error.message, why, error.hint)
-
-
-def _dashed(version: Version) -> str:
-    return "-".join(version.text.split(".")[:2])
 
 
 def flags(case: Case) -> Iterator[Diagnosis]:
@@ -175,14 +163,14 @@ def places(case: Case) -> Iterator[Diagnosis]:
     """Variables that name a program or a folder that is not there."""
     for name in case.record.dangling:
         value = case.record.variables.get(name, "")
-        classes = {"TMPDIR": "disk-full"}
         why = {
             "TMPDIR": "Compilers and pip write their temporary files there, and stop.",
             "CXX": "CMake, PyTorch's extensions and cargo start it as the C++ compiler, and stop.",
             "NVCC_CCBIN": "nvcc starts it as its host compiler, and stops.",
         }[name]
         fix = f"mkdir -p {value}" if name == "TMPDIR" else f"unset {name}, or set it to a compiler that is there"
-        yield warning(classes.get(name, "host-compiler-missing"), f"{name} is '{value}', which is not there.", why, fix)
+        class_id = "disk-full" if name == "TMPDIR" else "host-compiler-missing"
+        yield warning(class_id, f"{name} is '{value}', which is not there.", why, fix)
 
 
 def two_toolkits(case: Case) -> Iterator[Diagnosis]:
@@ -216,10 +204,7 @@ def compilers(case: Case) -> Iterator[Diagnosis]:
 
 def folders(case: Case) -> Iterator[Diagnosis]:
     """The limit of Windows for the length of paths."""
-    record = case.record
-    if record.platform.system != "windows":
-        return
-    if record.long_paths is False:
+    if case.record.platform.system == "windows" and case.record.long_paths is False:
         seen = "Windows takes no paths of more than 260 characters here."
         why = "Source trees with their submodules have longer ones: files of them seem not to be there."
         fix = (
@@ -250,13 +235,12 @@ def cuda(case: Case) -> Iterator[Diagnosis]:
 
 def rust(case: Case) -> Iterator[Diagnosis]:
     """Build scripts of Rust crates that ask nvidia-smi for the GPU."""
-    if case.has_program("cargo") and case.has_program("nvidia-smi") is False:
-        if "CUDA_COMPUTE_CAP" in case.record.variables:
-            return
-        wanted = case.wanted[-1] if case.wanted else "90"
+    has_tools = case.has_program("cargo") and case.has_program("nvidia-smi") is False
+    if has_tools and "CUDA_COMPUTE_CAP" not in case.record.variables:
         seen = "cargo is here, nvidia-smi is not, and CUDA_COMPUTE_CAP is not set."
         why = "Build scripts of candle and others ask nvidia-smi for the compute capability, and stop without it."
-        yield warning("compute-cap-undetected", seen, why, f"export CUDA_COMPUTE_CAP={wanted}")
+        fix = f"export CUDA_COMPUTE_CAP={case.wanted[-1] if case.wanted else '90'}"
+        yield warning("compute-cap-undetected", seen, why, fix)
 
 
 def large_files(case: Case) -> Iterator[Diagnosis]:

@@ -128,7 +128,7 @@ def _copy(content: bytes | Callable[[], Path], target: IO[bytes]) -> str:
 
 
 def rewrite_file(chosen: Path, name: str, change: Callable[[bytes], bytes], elsewhere: str) -> bool:
-    """Change a file of the user's, and return whether its bytes changed; :raises UsageError: for what is no regular file.
+    """Change a file of the user's, and return whether its bytes changed; :raises UsageError: for another kind of file.
 
     :param change: from the bytes there are, none for a file that is not there, to those that there should be.
     """

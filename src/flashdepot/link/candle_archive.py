@@ -43,56 +43,46 @@ ZigSource = Callable[[], Zig]
 _FLAGS = ("-std=c99", "-O2", "-DFA_STATIC", "-ffunction-sections", "-fno-stack-protector", "-fno-sanitize=all")
 
 
-class ByZig(msgspec.Struct, frozen=True):
-    """What an archive is made of and for.
+def _make_by_zig(
+    zig: Zig,
+    target: TargetSpec,
+    library: LinkableLibrary,
+    static: Path,
+    sources: Sequence[Path],
+    work: Path,
+    *flags: str,
+) -> Path:
+    """An archive of a library's objects and of C sources. Every name but those in EXPORTED is its own.
 
-    :param include: the folder of the library's header.
-    :param static: the library, whose objects go into the archive.
-    :param offered: the names, or patterns of them, that the archive defines for others. Every other name that it defines
-        is its own, whatever else a program links.
+    :param work: a new folder for what is made on the way; ``flags``: more options for the compiler.
     """
+    work.mkdir()
+    environment = {**os.environ, **zig.environment(work)}
 
-    zig: Zig
-    row: TargetSpec
-    include: Path
-    static: Path
-    offered: tuple[str, ...]
-
-    def make(self, sources: Sequence[Path], defines: Sequence[str], work: Path) -> Path:
-        """An archive of the library's objects and of C sources.
-
-        :param defines: more options for the compiler.
-        :param work: a new folder for what is made on the way.
-        :raises CompileError: when zig refuses.
-        :raises IntegrityError: when the library is damaged.
-        """
-        work.mkdir()
-        compiled = [self._compiled(source, defines, work) for source in sources]
-        parts = [(path.name, with_private_runtime(path.read_bytes(), path.name)) for path in compiled]
-        with open_window(self.static) as window:
-            members = [(m.name, m.window.take(0, m.window.size, "member")) for m in read_members(window)]
-        parts += [(name, for_every_linker(data, name)) for name, data in members]
-        defined = frozenset[str]().union(*(defined_names(data, name) for name, data in parts))
-        private = {name for name in defined if not any(fnmatchcase(name, pattern) for pattern in self.offered)}
-        objects = []
-        for index, (name, data) in enumerate(parts):
-            objects.append(work / f"{index}-{Path(name).name}")
-            objects[-1].write_bytes(with_private_names(data, name, private))
-        made = work / "made.a"
-        self._run(["ar", "rcsD", str(made), *map(str, objects)], work)
-        return made
-
-    def _compiled(self, source: Path, defines: Sequence[str], work: Path) -> Path:
-        made = work / f"{source.stem}{self.row.system.object_suffix}"
-        words = ["-target", self.row.zig, *_FLAGS, *defines, f"-I{self.include}", "-c", str(source), "-o", str(made)]
-        self._run(["cc", *words], work)
-        return made
-
-    def _run(self, words: Sequence[str], work: Path) -> None:
-        done = run([str(self.zig.program), *words], env={**os.environ, **self.zig.environment(work)}, timeout=600)
+    def by_zig(*words: str) -> None:
+        done = run([str(zig.program), *words], env=environment, timeout=600)
         if done.status != 0:
-            told = " ".join([self.zig.program.name, *words])
-            raise CompileError(f"The archive for candle cannot be made: {first_error(done.output)}", hint=told)
+            said = " ".join([zig.program.name, *words])
+            raise CompileError(f"The archive for candle cannot be made: {first_error(done.output)}", hint=said)
+
+    parts = []
+    for source in sources:
+        compiled = work / f"{source.stem}{target.system.object_suffix}"
+        words = (*_FLAGS, *flags, f"-I{library.include}", "-c", str(source), "-o", str(compiled))
+        by_zig("cc", "-target", target.zig, *words)
+        parts.append((compiled.name, with_private_runtime(compiled.read_bytes(), compiled.name)))
+    with open_window(static) as window:
+        members = [(m.name, m.window.take(0, m.window.size, "member")) for m in read_members(window)]
+    parts += [(name, for_every_linker(data, name)) for name, data in members]
+    defined = frozenset[str]().union(*(defined_names(data, name) for name, data in parts))
+    private = {name for name in defined if not any(fnmatchcase(name, pattern) for pattern in EXPORTED)}
+    objects = []
+    for index, (name, data) in enumerate(parts):
+        objects.append(work / f"{index}-{Path(name).name}")
+        objects[-1].write_bytes(with_private_names(data, name, private))
+    made = work / "made.a"
+    by_zig("ar", "rcsD", str(made), *map(str, objects))
+    return made
 
 
 SOURCES = Path(__file__).parent / "candle_source"
@@ -143,35 +133,35 @@ def made_archives(
     Kernels and what launches them are its own, whatever else a program links: candle's FlashAttention-3 archive, any
     CUDA release's ``libcudart``, torch. For the Linux and the CPU of this machine its own compiler and linker make one
     object in which every other symbol is local; for another target zig does it, and the other symbols get names of
-    their own.
+    their own. Gives the archive under each name that a build may look for; its bytes are there until the block ends.
 
-    Gives the archive under each name that a build on the library's platform may look for; its bytes are there until the
-    block ends.
-
-    :param zig: asked when zig is needed.
-    :param under: the folder to write them into, with a ``/`` at its end.
-    :param stem: its name, without what a linker adds.
+    :param under: the folder to write them into, with a ``/`` at its end; ``stem``: the name, without what a linker adds.
     :param modified_ns: the time that they should have.
     :param added: kernels of candle's own for the calls that the library's cannot do; for this machine's Linux and CPU.
-    :raises MissingToolError: when the C compiler, the linker or the archiver is not there.
-    :raises CompileError: when one of them refuses.
+    :raises MissingToolError: when a compiler, linker or archiver is not there; :raises CompileError: when one refuses.
     :raises IntegrityError: when the library's folder lacks a file.
     """
     platform, system = library.manifest.platform, library.manifest.platform.system
-    static = _required(*(library.folder(LinkKind.STATIC) / name for name in archive_names(system, STEM)))
+    places = [library.folder(LinkKind.STATIC) / name for name in archive_names(system, STEM)]
+    static = next((path for path in places if path.is_file()), None)
+    if static is None:
+        raise IntegrityError(
+            f"{places[0]} is missing; the archive for candle is made of it.",
+            hint="Get the library again: flashdepot get",
+        )
     names = archive_names(system, stem)
-    with TemporaryDirectory(prefix="flashdepot-candle-") as name:
-        work = Path(name)
+    with TemporaryDirectory(prefix="flashdepot-candle-") as temporary:
+        work = Path(temporary)
         if system == "linux" and platform == this_platform():
             made = {names[0]: _make_linux(library, static, arguments, work, added)}
         else:
-            by_zig = ByZig(zig(), target_of(platform), library.include, static, EXPORTED)
             sources = [SOURCES / source for source in sources_of(arguments)]
-            made = {
-                name: by_zig.make(sources, ["-DFLASHDEPOT_MSVC"] * name.endswith(".lib"), work / name) for name in names
-            }
+            provided, target, made = zig(), target_of(platform), {}
+            for name in names:
+                flags = ["-DFLASHDEPOT_MSVC"] * name.endswith(".lib")
+                made[name] = _make_by_zig(provided, target, library, static, sources, work / name, *flags)
         yield tuple(
-            OutputFile(f"{under}{name}", sha256_file(path), partial(_same, path), "", modified_ns)
+            OutputFile(f"{under}{name}", sha256_file(path), partial(Path, path), "", modified_ns)
             for name, path in made.items()
         )
 
@@ -192,10 +182,6 @@ def companions(library: LinkableLibrary, under: str) -> tuple[OutputFile, ...]:
             for file in licences
         ),
     )
-
-
-def _same(path: Path) -> Path:
-    return path
 
 
 def _make_linux(library: LinkableLibrary, static: Path, arguments: int, work: Path, added: AddedKernels | None) -> Path:
@@ -233,16 +219,6 @@ def _one_object(added: AddedKernels, work: Path, linker: str, localizer: str) ->
     weak = ["--weaken-symbol=*run_mha_fwd_*"]
     run_tool([localizer, "--wildcard", f"--keep-global-symbol={RUN_MHA}", *weak, joined, made])
     return made
-
-
-def _required(*names: Path) -> Path:
-    """The first file of these that is there."""
-    for path in names:
-        if path.is_file():
-            return path
-    raise IntegrityError(
-        f"{names[0]} is missing; the archive for candle is made of it.", hint="Get the library again: flashdepot get"
-    )
 
 
 def required_tool(name: str, package: str) -> str:

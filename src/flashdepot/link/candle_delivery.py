@@ -39,23 +39,30 @@ def prepare_folder(
 ) -> PreparedFolder:
     """Put the archive into a folder so that candle's build script takes it.
 
-    :param crate: the sources of candle-flash-attn, than which the archive must be newer; ``None`` when Cargo has not
-        fetched them yet.
-    :param zig: asked when the archive is for another system or CPU than this machine's.
-    :raises UsageError: when the folder has a shared library, which linkers would take instead, or another's file in the
-        place of our own.
+    :param crate: the sources of candle-flash-attn, than which the archive must be newer; ``None``: not fetched yet.
+    :raises UsageError: when the folder has a shared library, which linkers would take instead, or somebody else's file.
     :raises MissingToolError: when the file system does not keep the archive's time.
     """
     root = folder.absolute()
-    _require_no_rival(root)
+    if found := rivals_in(root):
+        raise UsageError(
+            f"{root} has a {found[0].name}, and candle's build script says 'flashattention' without saying which kind: "
+            "linkers then take the shared library, which has no run_mha.",
+            hint="Name another --build-dir, or remove that file.",
+        )
     sources = source_times(crate) if crate is not None else {}
     wanted = archive_time(time.time_ns(), sources.values())
     written = OutputFolder(folder, "folder for candle", FOLDER_RECORD, "--build-dir DIR", beside_others=True)
     with made_archives(library, arguments, zig, modified_ns=wanted) as archives:
-        files = (*archives, *companions(library, f"{COMPANIONS}/"))
-        written.write(files)
+        written.write((*archives, *companions(library, f"{COMPANIONS}/")))
     made = tuple(root / file.place for file in archives)
-    _require_newer(made, sources)
+    for archive in made:
+        if left := newer_sources(archive.stat().st_mtime_ns, sources):
+            raise MissingToolError(
+                f"The file system of {root} did not keep the archive's time, so that it looks older than {left[0]} and "
+                "candle would compile again.",
+                hint="Name a --build-dir on another file system.",
+            )
     return PreparedFolder(root, made, crate)
 
 
@@ -63,25 +70,6 @@ def rivals_in(folder: Path) -> list[Path]:
     """The shared libraries in a folder that linkers would take for the archive: candle's build script names no kind."""
     places = (folder / name for name in ("libflashattention.so", "libflashattention.dylib"))
     return [place for place in places if place.exists()]
-
-
-def _require_no_rival(root: Path) -> None:
-    if found := rivals_in(root):
-        raise UsageError(
-            f"{root} has a {found[0].name}, and candle's build script says 'flashattention' without saying which kind: "
-            "linkers then take the shared library, which has no run_mha.",
-            hint="Name another --build-dir, or remove that file.",
-        )
-
-
-def _require_newer(archives: tuple[Path, ...], sources: Mapping[Path, int]) -> None:
-    for archive in archives:
-        if left := newer_sources(archive.stat().st_mtime_ns, sources):
-            raise MissingToolError(
-                f"The file system of {archive.parent} did not keep the archive's time, so that it looks older than "
-                f"{left[0]} and candle would compile again.",
-                hint="Name a --build-dir on another file system.",
-            )
 
 
 _SIGNATURE = "# Written by 'flashdepot link candle'; sources of candle, build script of flashdepot.\n"
@@ -92,26 +80,6 @@ _ATTRIBUTES = """\
 * -text
 /lib/*/*.a filter=lfs diff=lfs merge=lfs -text
 /lib/*/*.lib filter=lfs diff=lfs merge=lfs -text
-"""
-_README = """\
-# Prebuilt kernels for {crate} {version}
-
-Each folder holds the archive for one platform, and what is in it: `manifest.json` names the GPUs, the CUDA release and the
-version of flash-attention. The crate's build script links the archive of the platform that cargo builds for. Nothing is
-compiled, and no CUDA toolkit is needed for it.
-
-Write a platform's folder again, and commit it, when
-
-- the version of {crate} in `Cargo.lock` changes: write all of them,
-- the program must run on GPUs that `manifest.json` does not name under `sass`,
-- you want a newer flash-attention or CUDA.
-
-    flashdepot link candle --write --get
-    flashdepot link candle --write --get --target windows-x86_64
-    flashdepot link candle --check
-
-The last one says whether what is here fits the project and this machine. The archives are kept by Git LFS; after a clone
-without it: `git lfs install && git lfs pull`.
 """
 _LEFT_OUT = frozenset({"Cargo.toml", "Cargo.toml.orig", "build.rs", "kernels", "hkernel", "cutlass", "target", "lib"})
 
@@ -130,9 +98,7 @@ def write_candle_crate(
     Each platform has a folder of its own in ``lib``; those of other platforms stay as they are.
 
     :param crate: the sources of candle-flash-attn of the version that is replaced.
-    :param zig: asked when the archive is for another system or CPU than this machine's.
-    :param added: kernels of candle's own that go into the archive too.
-    :param git: see :func:`link_only_manifest`.
+    :param added: kernels of candle's own that go into the archive too; ``git``: see :func:`link_only_manifest`.
     :raises UsageError: when the folder holds something else, or one of the crate's files was changed since.
     """
     own = f"lib/{library.manifest.platform}/"
@@ -143,7 +109,7 @@ def write_candle_crate(
         "Cargo.toml": cargo_toml.encode(),
         "build.rs": linking_build_script(arguments).encode(),
         ".gitattributes": _ATTRIBUTES.encode(),
-        "lib/README.md": _README.format(crate=package["name"], version=package["version"]).encode(),
+        "lib/README.md": (SOURCES / "lib_README.md").read_text("utf-8").format(**package).encode(),
     }
     copied = {path.relative_to(crate).as_posix(): read_regular(path) for path in _sources(crate)}
     with made_archives(library, arguments, zig, own, OWN_STEM, added=added) as archives:

@@ -15,6 +15,7 @@ import msgspec
 
 from flashdepot.errors import IncompatibleError, UsageError, did_you_mean
 from flashdepot.kernels.actions import Compilers, cuda_actions
+from flashdepot.kernels.fa2.actions import UPSTREAM_FLAGS
 from flashdepot.link.candle_versions import CRATE, NEWEST_LIST, CandleLine
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.recipe import Action, Recipe, ToolchainId
@@ -33,18 +34,6 @@ _API = "flash_api"
 _FILE = r"flash_fwd_(splitkv_)?hdim(\d+)_(bf16|fp16)(_causal)?_sm80"
 _LARGEST_OF_FLASH_ATTENTION = 256
 _OLDEST = Architecture(8, 0)
-_FLAGS = (
-    # candle's own (build.rs).
-    "-O3",
-    "-std=c++17",
-    "-U__CUDA_NO_HALF_OPERATORS__",
-    "-U__CUDA_NO_HALF_CONVERSIONS__",
-    "-U__CUDA_NO_HALF2_OPERATORS__",
-    "-U__CUDA_NO_BFLOAT16_CONVERSIONS__",
-    "--expt-relaxed-constexpr",
-    "--expt-extended-lambda",
-    "--use_fast_math",
-)
 
 
 class CandleKernel(msgspec.Struct, frozen=True, order=True):
@@ -120,17 +109,14 @@ def table_header(kernels: Sequence[CandleKernel], features: frozenset[Feature]) 
     return "\n".join([*lines, " \\\n  ".join(["#define CANDLE_KERNELS(X)", *rows]), ""])
 
 
-def kernel_flags(compilers: Compilers, sass: Sequence[Architecture]) -> tuple[str, ...]:
-    """What nvcc is given for each: candle's flags, and what every kernel here is compiled with."""
-    mode = usual_compression(compilers.cuda)
-    return (*_FLAGS, *nvcc_flags(sass, virtual=_OLDEST, compress=mode, options=compilers.nvcc_options))
-
-
 def recipe_for(manifest: Manifest, toolchain: ToolchainId, compilers: Compilers) -> Recipe:
-    """The recipe of the library that they are added to, as their compiler runs must know it."""
+    """The recipe of the library that they are added to. nvcc is given what candle gives it: upstream's flags."""
     target = Target(manifest.platform, compilers.cuda.major, manifest.sass, manifest.driver_floor)
-    flags = {PLACE: kernel_flags(compilers, manifest.sass)}
-    return Recipe(manifest.upstreams, manifest.selection, target, toolchain, "shared", "", flags)
+    mode, options = usual_compression(compilers.cuda), compilers.nvcc_options
+    words = nvcc_flags(manifest.sass, virtual=_OLDEST, compress=mode, options=options)
+    return Recipe(
+        manifest.upstreams, manifest.selection, target, toolchain, "shared", "", {PLACE: (*UPSTREAM_FLAGS, *words)}
+    )
 
 
 def kernel_actions(

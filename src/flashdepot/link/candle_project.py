@@ -92,7 +92,7 @@ def read_candle_project(folder: Path, crate: str = "") -> CandleProject:
             hint=f"See who asks for which: cargo tree -i {crate}; or name one: --candle-version X --build-dir DIR",
         )
     ((version, source),) = found.items()
-    return CandleProject(root, version, source, switches(_manifest(root), crate), crate)
+    return CandleProject(root, version, source, switches(_read(root / "Cargo.toml"), crate), crate)
 
 
 def require_sources(found: Path | None, crate: str, version: str, cargo_home: Path) -> Path:
@@ -116,11 +116,6 @@ def switches(manifest: Mapping[str, Any], crate: str) -> tuple[str, ...]:
     if any(name in features.get("default", []) for name in names):
         return ()
     return tuple(names) or (crate,)
-
-
-def _manifest(root: Path) -> Mapping[str, Any]:
-    path = root / "Cargo.toml"
-    return read_toml(path) if path.is_file() else {}
 
 
 CONFIG = ".cargo/config.toml"
@@ -160,12 +155,12 @@ def config_text(text: str, setup: CandleSetup, root: Path) -> str:
         document = tomlkit.parse(text)
     except TOMLKitError as error:
         raise UsageError(f"{CONFIG} is not valid TOML: {error}.") from error
-    place = _from_root(setup.folder, root)
+    inside = setup.folder.is_relative_to(root)
+    place = (setup.folder.relative_to(root) if inside else setup.folder).as_posix()
     if setup.delivery is Delivery.CRATE:
         _put(document, ("patch", setup.replaces), setup.crate, {"path": place})
     else:
-        relative = not Path(place).is_absolute()
-        _put(document, ("env",), BUILD_DIR, {"value": place, "relative": True} if relative else place)
+        _put(document, ("env",), BUILD_DIR, {"value": place, "relative": True} if inside else place)
         if COMPUTE_CAP not in document.get("env", {}):
             _put(document, ("env",), COMPUTE_CAP, setup.compute_cap)
     return tomlkit.dumps(document)
@@ -234,10 +229,6 @@ def _put(document: Any, tables: tuple[str, ...], key: str, value: dict[str, Any]
             inner[key] = line
         else:
             inner[key] = value
-
-
-def _from_root(folder: Path, root: Path) -> str:
-    return folder.relative_to(root).as_posix() if folder.is_relative_to(root) else folder.as_posix()
 
 
 def _absolute(root: Path, place: str) -> Path:

@@ -6,7 +6,6 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable, Mapping
-from enum import Enum
 from functools import cache
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from packaging.version import InvalidVersion, Version
 
 from flashdepot.errors import IncompatibleError, UsageError
 from flashdepot.files.documents import read_toml
-from flashdepot.model.codec import read
+from flashdepot.model.codec import FixedWord, read
 from flashdepot.model.request import LibraryRequest
 from flashdepot.model.selection import ALL_FEATURES, Feature, Pass
 
@@ -93,14 +92,11 @@ _REFUSED_CALLS = {
 }
 
 
-class Delivery(str, Enum):
+class Delivery(FixedWord):
     """How a build of candle takes a library that is not its own."""
 
     FOLDER = "folder"
     CRATE = "crate"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 _COMMENT = re.compile(r"(?m:(?<!:)//[^\n]*)|/\*.*?\*/", re.DOTALL)
@@ -129,10 +125,7 @@ class CandleLine(msgspec.Struct, frozen=True):
 
     @classmethod
     def of_sources(cls, crate: str, version: str, folder: Path) -> CandleLine:
-        """What ``src/ffi.rs`` and ``build.rs`` of a version say, published or not.
-
-        :raises UsageError: when they are not there, or declare no ``run_mha``.
-        """
+        """What ``src/ffi.rs`` and ``build.rs`` of a version say; :raises UsageError: when they do not."""
         script, path = _code(folder / "build.rs"), folder / "src" / "ffi.rs"
         found = _FUNCTION.search(_code(path))
         if found is None:

@@ -31,12 +31,8 @@ _RECORD = ".flashdepot-cargo.json"
 def write_crate(library: LinkableLibrary, folder: Path) -> Path:
     """Write the crate with the library inside it, next to those for other platforms, and return its folder, absolute.
 
-    The folder is new, empty, or a crate that was written here before; other files in it stay, and so does our own
-    that was changed since: then the crate is not written. Everything in it can be moved and put under version control.
-
-    :raises UsageError: when the folder holds something else.
-    :raises IntegrityError: when the library's files are not what its manifest says.
-    :raises MissingToolError: when the disk is full or may not be written.
+    The folder is new, empty, or a crate that was written here before; other files in it stay. Everything in it can be
+    moved and put under version control. Raises as :meth:`OutputFolder.write`.
     """
     own = f"library/{library.manifest.platform}/"
 

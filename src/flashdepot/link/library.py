@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +11,18 @@ import msgspec
 from flashdepot.binary.window import LFS_MAGIC
 from flashdepot.errors import IncompatibleError, IntegrityError, UsageError
 from flashdepot.files.atomic import read_json
-from flashdepot.model.manifest import MANIFEST_NAME, Manifest, ManifestFile, unusable
+from flashdepot.model.codec import FixedWord
+from flashdepot.model.manifest import LIBRARY, MANIFEST_NAME, Manifest, ManifestFile, unusable
 from flashdepot.model.target import LibraryNames, Platform, names_of, spell
 
-_KIND = "library"
 _GET_AGAIN = "Get it again: flashdepot get --out DIR"
 
 
-class LinkKind(str, Enum):
+class LinkKind(FixedWord):
     """Which of the two libraries of a folder is linked."""
 
     SHARED = "shared"
     STATIC = "static"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 class LinkableLibrary(msgspec.Struct, frozen=True):
@@ -136,7 +132,7 @@ def read_manifest(root: Path) -> Manifest:
         raise UsageError(
             f"{path} cannot be read: {error.strerror}.", hint="Name a folder that you may read."
         ) from error
-    if not isinstance(data, dict) or data.get("kind") != _KIND:
+    if not isinstance(data, dict) or data.get("kind") != LIBRARY:
         raise UsageError(
             f"{path} is not the manifest of a library.", hint="Name the folder that 'flashdepot get' printed."
         )

@@ -215,7 +215,8 @@ def write_package(wheel: Path, name: str, version: str, using: BuildsWith, folde
         libraries, missing = _libraries(extension, using)
         text = header(f"{name} {version}", extension.entry_points, new_abi=using.new_abi)
         config = _config(name, version, extension, using, libraries)
-        licences = {found.name: found for found in sorted(unpacked.rglob("*")) if _is_licence(found)}
+        texts = [path for path in sorted(unpacked.rglob("*")) if path.is_file() and path.suffix != ".so"]
+        licences = {found.name: found for found in texts}
         files = (
             OutputFile(f"lib/{extension.name}", sha256_file(path), lambda: path),
             *(OutputFile.of(f"licenses/{title}", read_regular(found)) for title, found in licences.items()),
@@ -225,33 +226,16 @@ def write_package(wheel: Path, name: str, version: str, using: BuildsWith, folde
         return WheelPackage(written.write(files), extension, missing)
 
 
-def _is_licence(path: Path) -> bool:
-    return path.is_file() and path.suffix != ".so"
-
-
 def header(title: str, entry_points: tuple[EntryPoint, ...], *, new_abi: bool) -> str:
     """Declarations of the entry points, which are refused by a compiler with the other C++ ABI."""
-    lines = [
-        f"// The functions that the extension module of {title} exports. Written by 'flashdepot link wheel':",
-        "// parameters are read from their mangled names, return types from the text that Python shows as help.",
-        "#pragma once",
-        "",
-        "#include <ATen/core/Generator.h>",
-        "#include <ATen/core/Tensor.h>",
-        "",
-        "#include <optional>",
-        "#include <vector>",
-        "",
-        f"#if defined(_GLIBCXX_USE_CXX11_ABI) && _GLIBCXX_USE_CXX11_ABI != {int(new_abi)}",
-        f'#error "this extension and its torch are built with -D_GLIBCXX_USE_CXX11_ABI={int(new_abi)}"',
-        "#endif",
-    ]
+    declarations = []
     for entry in entry_points:
         function = entry.function
         declaration = function.declaration(entry.returns)
         inside = f"namespace {function.namespace} {{ {declaration} }}" if function.namespace else declaration
-        lines += ["", f"// {function.mangled}", inside]
-    return "\n".join(lines) + "\n"
+        declarations.append(f"\n// {function.mangled}\n{inside}\n")
+    values = {"TITLE": title, "NEW_ABI": int(new_abi), "DECLARATIONS": "".join(declarations)}
+    return _filled(f"{HEADER}.in", values)
 
 
 def _is_wanted(name: str) -> bool:
@@ -276,16 +260,9 @@ def _only_extension(unpacked: Path, wheel: Path) -> tuple[Path, WheelExtension]:
 
 
 def _libraries(extension: WheelExtension, using: BuildsWith) -> tuple[list[Path], tuple[str, ...]]:
-    found, missing = [], []
-    for name in extension.needed:
-        if name.startswith(_SYSTEM):
-            continue
-        path = using.find(name)
-        if path is None:
-            missing.append(name)
-        else:
-            found.append(path)
-    return found, tuple(missing)
+    found = {name: using.find(name) for name in extension.needed if not name.startswith(_SYSTEM)}
+    missing = tuple(name for name, path in found.items() if path is None)
+    return [path for path in found.values() if path is not None], missing
 
 
 def _config(name: str, version: str, extension: WheelExtension, using: BuildsWith, libraries: list[Path]) -> str:

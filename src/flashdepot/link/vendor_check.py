@@ -26,7 +26,7 @@ from flashdepot.model.manifest import MANIFEST_NAME, Manifest
 from flashdepot.model.recipe import PUBLISHED
 from flashdepot.model.request import Gpus, LibraryRequest, Request
 from flashdepot.model.selection import DEFAULT_FAMILY
-from flashdepot.model.target import Architecture, Platform, spell
+from flashdepot.model.target import Platform, spell
 from flashdepot.resolve.library import understand
 
 
@@ -81,16 +81,9 @@ class TargetReport(msgspec.Struct, frozen=True):
 
     def to_json(self) -> dict[str, Any]:
         """All fields and what follows from them."""
-        return {
-            "folder": self.folder,
-            "status": self.status.value,
-            "rebuild": self.rebuild,
-            "reasons": list(self.reasons),
-            "changes": plain(self.changes),
-            "faults": plain(self.faults),
-            "extra": list(self.extra),
-            "fix": self.fix,
-        }
+        row = plain(self)
+        del row["other_platform"]
+        return {**row, "status": self.status.value, "rebuild": self.rebuild}
 
 
 class VendorReport(msgspec.Struct, frozen=True):
@@ -195,7 +188,7 @@ def changes(manifest: Manifest, host: HostRecord, request: Request, newest: str,
 
 def _architecture(manifest: Manifest, host: HostRecord, request: Request) -> Change | None:
     wanted = tuple(sorted(set(request.gpus)))
-    unserved = [gpu for gpu in wanted if not _serves(manifest, gpu)]
+    unserved = [gpu for gpu in wanted if not any(sass.runs_on(gpu) for sass in manifest.sass)]
     if not wanted or wanted == manifest.sass:
         return None
     here = f"{spell(wanted)}" + (f" ({', '.join(sorted({g.name for g in host.gpus}))})" if host.gpus else "")
@@ -204,10 +197,6 @@ def _architecture(manifest: Manifest, host: HostRecord, request: Request) -> Cha
             "architecture", spell(manifest.sass), here, True, f"no machine code in it runs on {unserved[0].sm}"
         )
     return Change("architecture", spell(manifest.sass), here, False, "its machine code runs on these as well")
-
-
-def _serves(manifest: Manifest, gpu: Architecture) -> bool:
-    return any(sass.runs_on(gpu) for sass in manifest.sass)
 
 
 def _driver(manifest: Manifest, host: HostRecord, _request: Request) -> Change | None:
@@ -313,30 +302,20 @@ def _check_target(
     except FlashdepotError as error:
         unreadable = fault or Fault(MANIFEST_NAME, FaultKind.CHANGED, error.message)
         return TargetReport(target.folder, (unreadable,), fix=_fix(directory, target.folder, (unreadable,)))
-    faults = ((fault,) if fault else ()) + examine_files(folder, manifest)
     request = expected(manifest, wanted, host, depot)
-    reasons = unmet(request, manifest)
     report = TargetReport(
         folder=target.folder,
-        faults=faults,
+        faults=((fault,) if fault else ()) + examine_files(folder, manifest),
         extra=unlisted(folder, manifest),
         changes=changes(manifest, host, request, default_family().sources.default_version(), c_layer_digest()),
-        reasons=reasons,
+        reasons=unmet(request, manifest),
         other_platform=manifest.platform != host.platform,
     )
-    return _with_fix(report, directory, manifest, wanted, host_file)
-
-
-def _with_fix(
-    report: TargetReport, directory: Path, manifest: Manifest, wanted: LibraryRequest, host_file: str | None
-) -> TargetReport:
     if report.status is Status.DAMAGED:
-        fix = _fix(directory, report.folder, report.faults)
-    elif report.status is Status.DOES_NOT_FIT:
-        fix = rebuild_command(str(directory), manifest, wanted, host_file)
-    else:
-        fix = ""
-    return replace(report, fix=fix)
+        return replace(report, fix=_fix(directory, report.folder, report.faults))
+    if report.status is Status.DOES_NOT_FIT:
+        return replace(report, fix=rebuild_command(str(directory), manifest, wanted, host_file))
+    return report
 
 
 def _fix(directory: Path, folder: str, faults: tuple[Fault, ...]) -> str:

@@ -144,24 +144,14 @@ def _examine_regular(path: Path, file: ManifestFile) -> Fault | None:
     except OSError as error:
         return Fault(file.path, FaultKind.MISSING, f"cannot be read: {error.strerror}")
     if head.startswith(LFS_MAGIC) and (pointer := read_lfs_pointer(head)) is not None:
-        return _pointer_fault(file, pointer.oid, pointer.size)
-    return _changed(file, size, head)
-
-
-def _pointer_fault(file: ManifestFile, oid: str, size: int) -> Fault:
-    if oid == file.digest:
-        return Fault(file.path, FaultKind.POINTER, f"a pointer to the right file, of {size} bytes, which is not here")
-    return Fault(
-        file.path, FaultKind.POINTER, f"a pointer to another file: SHA-256 {oid}, and the manifest has {file.digest}"
-    )
-
-
-def _changed(file: ManifestFile, size: int, text: bytes) -> Fault:
-    if text and _sha256(text.replace(b"\r\n", b"\n")) == file.digest:
+        seen = f"a pointer to the right file, of {pointer.size} bytes, which is not here"
+        if pointer.oid != file.digest:
+            seen = f"a pointer to another file: SHA-256 {pointer.oid}, and the manifest has {file.digest}"
+        return Fault(file.path, FaultKind.POINTER, seen)
+    if head and _sha256(head.replace(b"\r\n", b"\n")) == file.digest:
         return Fault(file.path, FaultKind.LINE_ENDINGS, "a checkout turned its line endings into CRLF")
-    if 0 <= size < file.size:
-        return Fault(file.path, FaultKind.CHANGED, f"cut off: {size} bytes of {file.size}")
-    return Fault(file.path, FaultKind.CHANGED, "its SHA-256 is not the manifest's")
+    seen = f"cut off: {size} bytes of {file.size}" if size < file.size else "its SHA-256 is not the manifest's"
+    return Fault(file.path, FaultKind.CHANGED, seen)
 
 
 def _sha256(data: bytes) -> str:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -68,11 +69,7 @@ class VendorIndex(msgspec.Struct, frozen=True):
 
     def text(self) -> bytes:
         """The file's bytes, for people and version control to read."""
-        document = {
-            "schema": INDEX_SCHEMA,
-            "kind": INDEX_KIND,
-            "targets": plain(self.targets),
-        }
+        document = {"schema": INDEX_SCHEMA, "kind": INDEX_KIND, "targets": plain(self.targets)}
         return (json.dumps(document, indent=2) + "\n").encode()
 
 
@@ -94,8 +91,6 @@ def read_index(directory: Path) -> VendorIndex | None:
         ) from error
     except IntegrityError as error:
         raise IntegrityError(error.message, hint=hint) from error
-    except RecursionError:
-        raise IntegrityError(f"{path} is damaged: it is nested without end.", hint=hint) from None
     if not isinstance(data, dict) or data.get("kind") != INDEX_KIND:
         raise UsageError(
             f"{path} was not written by flashdepot: it does not say that it is of {INDEX_KIND}.",
@@ -121,42 +116,9 @@ def target_folder(manifest: Manifest) -> str:
 
 
 ATTRIBUTES_NAME = ".gitattributes"
-_CMAKE = """\
-# Written by 'flashdepot vendor': find_package(FlashAttention) with this folder in CMAKE_PREFIX_PATH takes the library of
-# the platform that is built for. Where there are several, FlashAttention_FOLDER names one.
-string(TOLOWER "${CMAKE_SYSTEM_NAME}-${CMAKE_SYSTEM_PROCESSOR}" _FlashAttention_platform)
-string(REGEX REPLACE "-amd64$" "-x86_64" _FlashAttention_platform "${_FlashAttention_platform}")
-string(REGEX REPLACE "-arm64$" "-aarch64" _FlashAttention_platform "${_FlashAttention_platform}")
-file(GLOB _FlashAttention_folders "${CMAKE_CURRENT_LIST_DIR}/${_FlashAttention_platform}-*")
-list(LENGTH _FlashAttention_folders _FlashAttention_count)
-if(FlashAttention_FOLDER)
-  set(_FlashAttention_folders "${CMAKE_CURRENT_LIST_DIR}/${FlashAttention_FOLDER}")
-elseif(_FlashAttention_count GREATER 1)
-  set(_FlashAttention_why "${CMAKE_CURRENT_LIST_DIR} has several libraries: name one with FlashAttention_FOLDER.")
-elseif(_FlashAttention_count EQUAL 0)
-  set(_FlashAttention_why "${CMAKE_CURRENT_LIST_DIR} has no library for ${_FlashAttention_platform}.")
-endif()
-"""
-_CMAKE_FILES = {
-    "FlashAttentionConfig.cmake": """\
-if(DEFINED _FlashAttention_why)
-  set(FlashAttention_FOUND FALSE)
-  set(FlashAttention_NOT_FOUND_MESSAGE "${_FlashAttention_why}")
-  unset(_FlashAttention_why)
-else()
-  include("${_FlashAttention_folders}/lib/cmake/FlashAttention/FlashAttentionConfig.cmake")
-endif()
-""",
-    "FlashAttentionConfigVersion.cmake": """\
-if(DEFINED _FlashAttention_why)
-  set(PACKAGE_VERSION 1) # the package itself says why it is not found
-  set(PACKAGE_VERSION_COMPATIBLE TRUE)
-else()
-  include("${_FlashAttention_folders}/lib/cmake/FlashAttention/FlashAttentionConfigVersion.cmake")
-endif()
-""",
-}
-"""What CMake reads of a folder of several libraries: each of them begins in the same way."""
+_CMAKE = Path(__file__).with_name("vendor_cmake")
+_CMAKE_FILES = ("FlashAttentionConfig.cmake", "FlashAttentionConfigVersion.cmake")
+"""What CMake reads of a folder of several libraries."""
 _ELSEWHERE = "flashdepot vendor DIR"
 
 
@@ -192,11 +154,11 @@ def vendor(manifest: Manifest, source: Callable[[ManifestFile], Path], directory
         export(manifest, source, directory, inside=target.folder, elsewhere=_ELSEWHERE, disguised=is_disguised)
     lines = attribute_lines(target.folder)
     changed |= rewrite_file(directory, ATTRIBUTES_NAME, lambda old: with_lines(old, lines), _ELSEWHERE)
-    for name, end in _CMAKE_FILES.items():
-        changed |= rewrite_file(directory, name, _always((_CMAKE + end).encode()), _ELSEWHERE)
+    for name in _CMAKE_FILES:
+        changed |= rewrite_file(directory, name, partial(_shipped, name), _ELSEWHERE)
     changed |= rewrite_file(directory, INDEX_NAME, lambda _old: index.with_target(target).text(), _ELSEWHERE)
     return Vendored(directory, folder, changed)
 
 
-def _always(text: bytes) -> Callable[[bytes], bytes]:
-    return lambda _old: text
+def _shipped(name: str, _old: bytes) -> bytes:
+    return (_CMAKE / name).read_bytes()

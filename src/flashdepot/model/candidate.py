@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from enum import Enum
 from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import asdict
 
+from flashdepot.model.codec import FixedWord
 from flashdepot.model.diagnosis import Diagnosis, Verdict
 from flashdepot.model.environment import Environment
 from flashdepot.model.request import Need
@@ -55,7 +55,7 @@ class PublishedWheel(NamedTuple):
         return cls(*tells, name.python, name.abi, name.platform, source)._replace(**known)
 
 
-class Origin(str, Enum):
+class Origin(FixedWord):
     """Where a candidate comes from.
 
     ``DEPOT``: our wheel over a library that the depot has, ``REMOTE``: over one that a remote has. ``OURS``: our wheel
@@ -70,9 +70,6 @@ class Origin(str, Enum):
     OFFICIAL = "official"
     COMMUNITY = "community"
     PIP = "pip"
-
-    def __str__(self) -> str:
-        return self.value
 
     @property
     def compiles(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from enum import Enum
 from functools import total_ordering
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -36,6 +37,18 @@ Digest = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 """A SHA-256 in hexadecimal."""
 
 Natural = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class FixedWord(str, Enum):
+    """One of a few words; ``str()`` gives it."""
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+    @property
+    def rank(self) -> int:
+        """Its place among them, from 0 on."""
+        return list(type(self)).index(self)
 
 
 @total_ordering

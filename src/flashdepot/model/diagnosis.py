@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from enum import Enum
 from typing import Any
 
 import msgspec
+
+from flashdepot.model.codec import FixedWord
 
 
 class Command(msgspec.Struct, frozen=True):
@@ -43,23 +44,15 @@ class Command(msgspec.Struct, frozen=True):
         return shlex.join(["flashdepot", *self.words])
 
 
-class Verdict(str, Enum):
-    """Whether a thing works where it is wanted. ``UNCERTAIN``: what is known cannot tell."""
+class Verdict(FixedWord):
+    """Whether a thing works where it is wanted, best first. ``UNCERTAIN``: what is known cannot tell."""
 
     FITS = "fits"
     UNCERTAIN = "uncertain"
     MISFIT = "does not fit"
 
-    def __str__(self) -> str:
-        return self.value
 
-    @property
-    def rank(self) -> int:
-        """0 for the best."""
-        return list(Verdict).index(self)
-
-
-class Severity(str, Enum):
+class Severity(FixedWord):
     """How bad something is, worst first.
 
     ``MISFIT`` is ruled out by hardware, driver, system or what a file is; a ``BLOCKER`` lacks what can be added.
@@ -71,14 +64,6 @@ class Severity(str, Enum):
     UNCERTAIN = "uncertain"
     WARNING = "warning"
     NOTE = "note"
-
-    def __str__(self) -> str:
-        return self.value
-
-    @property
-    def rank(self) -> int:
-        """0 for the worst."""
-        return list(Severity).index(self)
 
 
 class Diagnosis(msgspec.Struct, frozen=True):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from flashdepot.errors import UsageError
+from flashdepot.model.codec import FixedWord
 from flashdepot.model.target import Architecture, Platform, Version
 from flashdepot.model.wheel import Interpreter
 
@@ -19,15 +19,12 @@ _SPELLING = r"\d+\.\d+[\w.]*(?:\+[\w.]+)?"
 _RELEASE = r"(\d+)\.(\d+)(?:\.\d+)*(?:\.post\d+)?(?:\+(?:cu\d+|cpu|rocm[\d.]+|xpu))?"
 
 
-class Accelerator(str, Enum):
+class Accelerator(FixedWord):
     """What a build of PyTorch computes on."""
 
     CUDA = "cuda"
     ROCM = "rocm"
     CPU = "cpu"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 class Torch(msgspec.Struct, frozen=True):

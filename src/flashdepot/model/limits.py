@@ -68,7 +68,6 @@ class Farm(msgspec.Struct, frozen=True):
     """A Dask cluster that compiles: the address of its scheduler (``tls://HOST:8786``) or the path of a scheduler file.
 
     With ``open+`` before it, what is said on a network need not be encrypted.
-
     ``slots`` and ``memory``, in bytes, are what its workers had together when somebody looked, 0 before.
     """
 

@@ -120,10 +120,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_json(cls, data: Any) -> Manifest:
-        """Read what :meth:`to_json` wrote.
-
-        :raises ValueError: for another schema, a missing field, or a value that cannot be.
-        """
+        """Read what :meth:`to_json` wrote; :raises ValueError: for another schema, or a value that is missing or cannot be."""
         document = read(data, _Document)
         if document.schema != MANIFEST_SCHEMA:
             raise ValueError(f"manifest schema {document.schema}: this flashdepot reads {MANIFEST_SCHEMA}")

@@ -75,17 +75,12 @@ class ToolchainId(msgspec.Struct, frozen=True):
     @property
     def device_compiler(self) -> str:
         """The digest that stands for nvcc and all that it runs, without the host compiler."""
-        return device_compiler({t.name: t.digest for t in self.tools[: self.tools.index(self.host_compiler)]})
+        return digest_of({t.name: t.digest for t in self.tools[: self.tools.index(self.host_compiler)]})
 
     def to_json(self) -> dict[str, Any]:
         """CUDA version and tools, and that they were named where they were."""
         document: dict[str, Any] = plain(self)
         return document if self.named else {name: value for name, value in document.items() if name != "named"}
-
-
-def device_compiler(digests: Mapping[str, str]) -> str:
-    """The digest that stands for programs with these names and digests."""
-    return digest_of(dict(digests))
 
 
 class Recipe(msgspec.Struct, frozen=True):

@@ -76,10 +76,8 @@ class LibraryRequest(msgspec.Struct, frozen=True):
     @property
     def names_selection(self) -> bool:
         """Whether it says anything about what is selected."""
-        return any(
-            v is not None
-            for v in (self.profile, self.passes, self.head_dims, self.dtypes, self.features, self.families)
-        )
+        said = (self.profile, self.passes, self.head_dims, self.dtypes, self.features, self.families)
+        return any(value is not None for value in said)
 
     @property
     def is_all(self) -> bool:

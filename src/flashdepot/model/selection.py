@@ -4,45 +4,38 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from enum import Enum
 from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
 from flashdepot.errors import UsageError, did_you_mean
-from flashdepot.model.codec import Natural
+from flashdepot.model.codec import FixedWord, Natural
 
 DEFAULT_FAMILY = "fa2"
 """The family that a unit is of where nobody says otherwise. Texts need not name it."""
 
 
-class Pass(str, Enum):
+class Pass(FixedWord):
     """A direction of attention, or a way to split one; its value is our name for it."""
 
     FWD = "fwd"
     SPLITKV = "splitkv"
     BWD = "bwd"
 
-    def __str__(self) -> str:
-        return self.value
 
-
-class Dtype(str, Enum):
+class Dtype(FixedWord):
     """An element type of Q, K, V and O; of E4M3, eight bits that have factors, O is BF16."""
 
     BF16 = "bf16"
     FP16 = "fp16"
     E4M3 = "e4m3"
 
-    def __str__(self) -> str:
-        return self.value
-
 
 HALVES = (Dtype.BF16, Dtype.FP16)
 """The types of 16 bits: a whole build has both, and eight bits only where somebody names their family."""
 
 
-class Feature(str, Enum):
+class Feature(FixedWord):
     """An optional capability of kernels, which a selection may leave out."""
 
     DROPOUT = "dropout"
@@ -50,9 +43,6 @@ class Feature(str, Enum):
     SOFTCAP = "softcap"
     LOCAL = "local"
     UNEVEN_K = "uneven_k"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 class Unit(msgspec.Struct, frozen=True, order=True, rename={"pass_": "pass"}):
@@ -148,7 +138,7 @@ PROFILES: Mapping[str, Profile] = {
 }
 """``full`` is upstream's own wheel; ``quick`` compiles in about a minute and is for trying things out."""
 
-_E = TypeVar("_E", bound=Enum)
+_E = TypeVar("_E", bound=FixedWord)
 
 
 def _choose(text: str, kind: type[_E], what: str) -> frozenset[_E]:
@@ -161,10 +151,7 @@ def _choose(text: str, kind: type[_E], what: str) -> frozenset[_E]:
 
 
 def parse_profile(text: str) -> Profile:
-    """Look a profile up by name.
-
-    :raises UsageError: for a name that is not in :data:`PROFILES`.
-    """
+    """Look a profile up by name; :raises UsageError: for a name that is not in :data:`PROFILES`."""
     profile = PROFILES.get(text)
     if profile is None:
         suggestion = did_you_mean(text, PROFILES)
@@ -201,10 +188,7 @@ _MOST_DIGITS = 9
 
 
 def parse_head_dims(text: str) -> frozenset[int]:
-    """Read ``64,128``.
-
-    :raises UsageError: for something that is not a positive number, or an empty list.
-    """
+    """Read ``64,128``; :raises UsageError: for something that is not a positive number, or an empty list."""
     words = [w for w in re.split(r"[,\s]+", text.strip()) if w]
     if not words:
         _refuse_none("head-dims", "64,128")
@@ -215,19 +199,13 @@ def parse_head_dims(text: str) -> frozenset[int]:
 
 
 def select(profile: Profile, available: frozenset[Unit]) -> Selection:
-    """The units of a profile among those that an upstream tree has.
-
-    :raises UsageError: for a head dim that upstream does not compile, naming those it does, or when nothing is left.
-    """
+    """The units of a profile that an upstream tree has; :raises UsageError: for none, or a head dim without kernels."""
     dims = sorted({u.head_dim for u in available})
     for dim in sorted(profile.head_dims or ()):
         if dim not in dims:
             serving = next((d for d in dims if d >= dim), None)
-            hint = (
-                f"Head dim {dim} runs on the kernels of {serving}: --head-dims {serving} --features uneven_k"
-                if serving
-                else ""
-            )
+            hint = f"Head dim {dim} runs on the kernels of {serving}: --head-dims {serving} --features uneven_k"
+            hint = hint if serving else ""
             message = f"Upstream compiles no kernels of head dim {dim}: there are {', '.join(map(str, dims))}."
             raise UsageError(message, hint=hint)
     units = frozenset(

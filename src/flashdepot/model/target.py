@@ -1,7 +1,4 @@
-"""What a result must run on: versions, GPU architectures, platforms.
-
-And what the files of a library are called there.
-"""
+"""What a result must run on: versions, GPU architectures, platforms; and what a library's files are called there."""
 
 from __future__ import annotations
 
@@ -28,10 +25,7 @@ class Architecture(Spelled):
 
     @classmethod
     def parse(cls, text: str) -> Architecture:
-        """Read ``90``, ``9.0``, ``sm_90``, ``compute_90`` or ``sm_90a``.
-
-        :raises UsageError: for anything else.
-        """
+        """Read ``90``, ``9.0``, ``sm_90``, ``compute_90`` or ``sm_90a``; :raises UsageError: for anything else."""
         match = _SPELLING.fullmatch(text.strip().lower())
         if match is None:
             message = f"'{text}' is not a GPU architecture: expected a compute capability such as 80, 9.0 or sm_120."

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from flashdepot.errors import MissingToolError
 from flashdepot.facts.gpus import codes_of
 from flashdepot.files.atomic import sha256_file, text_of
-from flashdepot.model.recipe import device_compiler
+from flashdepot.model.codec import digest_of
 from flashdepot.model.target import Architecture, Version
 
 
@@ -93,7 +93,7 @@ def named_compiler(folder: Path) -> str:
     """
     root = named_root(folder)
     program(root)
-    return device_compiler({p.name.removesuffix(".exe"): sha256_file(p) for p in tools_of(root) if p.is_file()})
+    return digest_of({p.name.removesuffix(".exe"): sha256_file(p) for p in tools_of(root) if p.is_file()})
 
 
 def program(root: Path) -> Path:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import Any
 
 import msgspec
 
+from flashdepot.model.codec import FixedWord, plain
 from flashdepot.model.diagnosis import Diagnosis, Verdict
 
 
-class Outcome(Enum):
-    """How one comparison ended; a report ends as its worst line did.
+class Outcome(FixedWord):
+    """How one comparison ended, a worse one after a better; a report ends as its worst line did.
 
     A ``NOTE`` is a fact that was asked of nothing: no GPU, no Python or no CUDA version was named to compare it with.
     """
@@ -27,13 +27,8 @@ class Outcome(Enum):
         """0 fits, 3 a fact is missing, 4 does not fit, 6 damaged."""
         return {Outcome.UNKNOWN: 3, Outcome.MISFIT: 4, Outcome.DAMAGED: 6}.get(self, 0)
 
-    @property
-    def rank(self) -> int:
-        """Higher is worse."""
-        return list(Outcome).index(self)
 
-
-class Evidence(msgspec.Struct, frozen=True):
+class Evidence(msgspec.Struct, frozen=True, rename={"has": "environment"}):
     """One comparison: what the file needs or says (``seen``), what the environment has, and what fixes a misfit.
 
     ``topic`` is what was compared, in the field's words; ``where`` the compiled file, for a wheel's.
@@ -45,17 +40,6 @@ class Evidence(msgspec.Struct, frozen=True):
     has: str = ""
     where: str = ""
     fix: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """The line as ``--json`` prints it."""
-        return {
-            "outcome": self.outcome.value,
-            "topic": self.topic,
-            "where": self.where,
-            "seen": self.seen,
-            "environment": self.has,
-            "fix": self.fix,
-        }
 
 
 OUTCOMES = {Verdict.FITS: Outcome.FITS, Verdict.UNCERTAIN: Outcome.UNKNOWN, Verdict.MISFIT: Outcome.MISFIT}
@@ -92,7 +76,7 @@ class Report(msgspec.Struct, frozen=True):
             "file": self.path,
             "kind": self.kind,
             "verdict": self.verdict.value,
-            "evidence": [e.to_json() for e in self.evidence],
+            "evidence": [plain(e) for e in self.evidence],
             "facts": self.facts,
         }
 

@@ -92,10 +92,8 @@ def judge_architectures(binaries: Iterable[Binary], place: Place) -> Iterator[Ev
     files = tuple(binaries)
     for binary in files:
         if binary.relocatable and not binary.containers:
-            seen, fix = (
-                "only relocatable device code, which runs once it is linked",
-                "Link it: nvcc -dlink, then check that.",
-            )
+            seen = "only relocatable device code, which runs once it is linked"
+            fix = "Link it: nvcc -dlink, then check that."
             yield Evidence(Outcome.UNKNOWN, "architectures", seen, "", binary.name, fix)
     carriers = [binary for binary in files if binary.containers]
     if not place.gpus:

@@ -127,14 +127,8 @@ def judge_extension_name(binary: Binary, place: Place) -> list[Evidence]:
 def _judge_tags(tags: frozenset[Tag], place: Place) -> Evidence:
     facts, python = place.facts, place.facts.python
     seen = _spell(tags)
-    libc = (
-        f" with GNU libc {facts.libc}"
-        if facts.libc
-        else " with the musl C library"
-        if facts.libc_name == "musl"
-        else ""
-    )
-    where = f"{facts.platform}{libc}"
+    musl = " with the musl C library" if facts.libc_name == "musl" else ""
+    where = f"{facts.platform}{f' with GNU libc {facts.libc}' if facts.libc else musl}"
     # Python and ABI tags only of those whose platform tag is taken: in a set, each goes with each.
     judged = [(tag, _judge_system(tag.platform, place)) for tag in sorted(tags, key=str)]
     best = min((verdict_of(reasons).rank for _, reasons in judged), default=0)

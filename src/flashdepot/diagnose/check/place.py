@@ -122,10 +122,8 @@ class TabledTorch(msgspec.Struct, frozen=True):
         """Whether torch 2 has a library of that name, and this build of it."""
         if "_cuda" in name and self.torch.accelerator in {Accelerator.CPU, Accelerator.ROCM}:
             return False
-        return (
-            re.fullmatch(r"lib(?:c10|torch)(?!_cuda_c(?:pp|u)\.)(?:_\w+)?\.so|(?:c10|torch)(?:_\w+)?\.dll", name)
-            is not None
-        )
+        torch_two = r"lib(?:c10|torch)(?!_cuda_c(?:pp|u)\.)(?:_\w+)?\.so|(?:c10|torch)(?:_\w+)?\.dll"
+        return re.fullmatch(torch_two, name) is not None
 
 
 TorchSymbols = InstalledTorch | TabledTorch

@@ -40,13 +40,16 @@ def with_alternatives(by_file: Mapping[str, Sequence[Evidence]]) -> dict[str, li
             lines = list(by_file[name])
             if fitting and name not in fitting:
                 other = PurePosixPath(fitting[0]).name
-                lines = [_beside(line, other) if line.outcome in _AGAINST else line for line in lines]
+                lines = [
+                    _set_aside(line, f"{other} next to it fits") if line.outcome in _AGAINST else line for line in lines
+                ]
             found[name] = lines
     return found
 
 
-def _beside(line: Evidence, other: str) -> Evidence:
-    return replace(line, outcome=Outcome.NOTE, has=f"{line.has}; {other} next to it fits".lstrip("; "), fix="")
+def _set_aside(line: Evidence, why: str) -> Evidence:
+    """What speaks against a file that is not needed, as a note."""
+    return replace(line, outcome=Outcome.NOTE, has=f"{line.has}; {why}".lstrip("; "), fix="")
 
 
 _ARCHIVE = re.compile(r"\.(?:tar|gz|tgz|bz2|xz|zst|zip)$")
@@ -103,15 +106,17 @@ def _not_loaded(line: Evidence, *, data: bool) -> Evidence:
 
     Of a module only the libraries that are missing: wrong symbols or another CPU are no option that was left out.
     """
-    if line.outcome not in {Outcome.MISFIT, Outcome.UNKNOWN} or not (data or line.topic == "libraries"):
+    if line.outcome not in _AGAINST or not (data or line.topic == "libraries"):
         return line
-    return replace(line, outcome=Outcome.NOTE, has=f"{line.has}; the import does without it".lstrip("; "), fix="")
+    return _set_aside(line, "the import does without it")
 
 
 def judge(subject: Subject, place: Place) -> Report:
     """The report on a file that was read."""
     lines: list[Evidence] = []
+    optional, imports = frozenset[str](), set[str]()
     if subject.wheel is not None:
+        optional, imports = read_imports(subject.path, subject.binaries)
         lines += judge_wheel(subject.wheel, place)
         lines += judge_claims(subject.path.name, subject.binaries)
         if not subject.binaries:
@@ -120,9 +125,6 @@ def judge(subject: Subject, place: Place) -> Report:
         binary.name: [*judge_binary(binary, subject.binaries, place), *judge_extension_name(binary, place)]
         for binary in subject.binaries
     }
-    optional, imports = (
-        read_imports(subject.path, subject.binaries) if subject.wheel is not None else (frozenset[str](), set[str]())
-    )
     for name, found in with_alternatives(by_file).items():
         data = name in optional and not name.endswith((".so", ".pyd", ".dll"))
         lines += [_not_loaded(line, data=data) if name in optional else line for line in found]

@@ -244,10 +244,8 @@ def _stand_in(window: Window, kind: FileKind) -> IntegrityError:
     if kind is FileKind.LFS_POINTER:
         pointer = read_lfs_pointer(window.head(1024))
         stands_for = f" for {pointer.size} bytes with SHA-256 {pointer.oid}" if pointer else ""
-        said, hint = (
-            f"is a Git LFS pointer{stands_for}: the file itself was never fetched",
-            "git lfs install && git lfs pull",
-        )
+        said = f"is a Git LFS pointer{stands_for}: the file itself was never fetched"
+        hint = "git lfs install && git lfs pull"
     return IntegrityError(f"{window.name} {said}.", hint=hint)
 
 

@@ -20,7 +20,7 @@ from flashdepot.model.target import Architecture
 from flashdepot.toolchain.nvcc import nvcc_flags
 from flashdepot.upstream import Identified
 
-_UPSTREAM_FLAGS = (
+UPSTREAM_FLAGS = (
     # Upstream's own (setup.py, nvcc_flags); its numerics are tested with these and no others.
     "-O3",
     "-std=c++17",
@@ -42,7 +42,7 @@ def flags(compilers: Compilers, sass: Sequence[Architecture], *, front_end: str,
     """
     virtual = OLDEST if front_end == "shared" else None
     more = nvcc_flags(sass, virtual=virtual, compress=compress, options=compilers.nvcc_options)
-    return (*_UPSTREAM_FLAGS, NAMESPACE_MACRO, *more)
+    return (*UPSTREAM_FLAGS, NAMESPACE_MACRO, *more)
 
 
 def feature_macros(available: frozenset[Feature], selected: frozenset[Feature]) -> tuple[str, ...]:
