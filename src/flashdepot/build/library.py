@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
@@ -41,9 +40,6 @@ from flashdepot.toolchain.nvcc import compresses_newly, usual_compression
 from flashdepot.toolchain.wheels import known_trees
 from flashdepot.upstream import SourceTree
 from flashdepot.upstream.source import source_digest
-
-if TYPE_CHECKING:
-    from flashdepot.build.farm_worker import Site
 
 LIBRARY = "libflashattention"
 
@@ -152,29 +148,18 @@ def foresee_build(plan: BuildPlan, depot: Depot, limits: Limits) -> Outlook:
 
 def _engine(plan: BuildPlan, depot: Depot, limits: Limits, progress: BuildProgress, work: Path) -> Engine:
     """The engine of a build that works in a folder ``work``, with the header that it compiles already there."""
-    generated = work / "generated"
+    generated, recipe = work / "generated", plan.recipe
     generated.mkdir()
     (work / "made").mkdir()
-    recipe = plan.recipe
     lines = [
         line
         for family, tree in plan.trees.items()
         for line in family_of(family).compiler.config_lines(recipe.selection, recipe.target.sass, tree.identified)
     ]
-    text = config_header(recipe, lines)
-    (generated / CONFIG_HEADER).write_text(text, encoding="utf-8", newline="\n")
-    executor = _executor(plan, limits, progress, work, generated)
-    history = History(depot.root / "estimates.json")
-    return Engine(
-        depot,
-        recipe,
-        executor,
-        plan.toolchain.whole_environment(),
-        history,
-        progress,
-        work / "made",
-        keep_going=limits.keep_going,
-    )
+    _written(generated / CONFIG_HEADER, config_header(recipe, lines))
+    executor, environment = _executor(plan, limits, progress, work, generated), plan.toolchain.whole_environment()
+    history, going = History(depot.root / "estimates.json"), limits.keep_going
+    return Engine(depot, recipe, executor, environment, history, progress, work / "made", keep_going=going)
 
 
 def _executor(plan: BuildPlan, limits: Limits, progress: BuildProgress, work: Path, generated: Path) -> Executor:
@@ -182,29 +167,21 @@ def _executor(plan: BuildPlan, limits: Limits, progress: BuildProgress, work: Pa
     if limits.farm is None:
         return local_executor(actions, places, plan.toolchain, limits, work, progress, foreign=plan.is_foreign)
     from flashdepot.build.farm import FarmExecutor, handed_out  # noqa: PLC0415  (most builds have none)
-
-    own = {"native": NATIVE, "generated": generated}
-    sources = handed_out({family: tree.files for family, tree in plan.trees.items()}, own)
-    environment = plan.toolchain.whole_environment()
-    variables = {name: environment.get(name, "") for action in actions for name in action.variables}
-    site = _site(plan, variables, confined=plan.is_foreign and not is_lifted())
-    return FarmExecutor(limits.farm, site, sources, places, limits, work, progress.note)
-
-
-def _site(plan: BuildPlan, variables: Mapping[str, str], *, confined: bool) -> Site:
-    """What the workers of a farm must know of a build."""
     from flashdepot.build.farm_worker import Site  # noqa: PLC0415
 
-    nvcc = plan.toolchain.nvcc
-    return Site(
+    own, nvcc = {"native": NATIVE, "generated": generated}, plan.toolchain.nvcc
+    sources = handed_out({family: tree.files for family, tree in plan.trees.items()}, own)
+    environment = plan.toolchain.whole_environment()
+    site = Site(
         families=tuple(plan.trees),
         tools=plan.recipe.toolchain.tools,
         sass=plan.recipe.target.sass,
-        variables=variables,
+        variables={name: environment.get(name, "") for action in actions for name in action.variables},
         cuda="" if nvcc.root.name in known_trees() else str(nvcc.root),
         release=".".join(nvcc.version.text.split(".")[:2]),
-        confined=confined,
+        confined=plan.is_foreign and not is_lifted(),
     )
+    return FarmExecutor(limits.farm, site, sources, places, limits, work, progress.note)
 
 
 def build_library(
@@ -231,7 +208,9 @@ def build_library(
         progress.note("Linking.")
         linked = plan.linking.link(objects, folder)
         engine.linked()
-        files = {**_library_files(plan, linked, folder), **_licence_files(plan.licences, folder)}
+        files = _library_files(plan, linked, folder)
+        for name, text in plan.licences.items():
+            files[f"share/licenses/{name}/LICENSE"] = _written(folder / f"licence-{name}", text)
         manifest, files = _with_sbom(_manifest(plan, outcome, linked, files), files, folder)
         _require_unchanged(plan)
         depot.artifacts.store(manifest, files)
@@ -310,19 +289,13 @@ def _library_files(plan: BuildPlan, linked: Linked, folder: Path) -> dict[str, P
         text = template.read_text(encoding="utf-8")
         for name, value in values.items():
             text = text.replace(f"@{name}@", value)
-        path = folder / Path(place).name
-        path.write_text(text, encoding="utf-8", newline="\n")
-        files[place] = path
+        files[place] = _written(folder / Path(place).name, text)
     return files
 
 
-def _licence_files(texts: Mapping[str, str], folder: Path) -> dict[str, Path]:
-    files = {}
-    for name, text in texts.items():
-        path = folder / f"licence-{name}"
-        path.write_text(text, encoding="utf-8", newline="\n")
-        files[f"share/licenses/{name}/LICENSE"] = path
-    return files
+def _written(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8", newline="\n")
+    return path
 
 
 def _with_sbom(manifest: Manifest, files: Mapping[str, Path], folder: Path) -> tuple[Manifest, dict[str, Path]]:

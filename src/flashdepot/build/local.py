@@ -61,11 +61,6 @@ def named_folders(environment: Mapping[str, str]) -> tuple[Path, ...]:
     return tuple(Path(part) for text in texts for part in text.split(os.pathsep) if os.path.isabs(part))  # noqa: PTH117
 
 
-def told(by: Means) -> str:
-    """The sentence for the user on how the compilers of a foreign source are confined."""
-    return f"This source is not a published one: its compilers are confined {by}. {UNCONFINED}=1 lifts that."
-
-
 _WORTH_IT = 3
 """The use from which on a header is made first: making it takes about as long as two uses save."""
 
@@ -372,7 +367,8 @@ def local_executor(
     environment = toolchain.whole_environment()
     confinement = means() if foreign else Means.NONE
     if foreign and not is_lifted():
-        progress.note(told(confinement))
+        note = "This source is not a published one: its compilers are confined"
+        progress.note(f"{note} {confinement}. {UNCONFINED}=1 lifts that.")
         environment = confined_environment(environment, {name for action in actions for name in action.variables})
     return LocalExecutor(places, programs(toolchain), environment, limits, work, confinement)
 

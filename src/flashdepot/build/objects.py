@@ -54,33 +54,22 @@ def make_objects(
 ) -> list[Path]:
     """The object of every action that no other needs, in the new folder ``folder``, under names that say what it is.
 
-    The compilers see the sources and their own tools, as for every untrusted source. What was compiled
-    stays in the depot; what it has, or a remote has, is not compiled again.
+    The compilers see the sources and their own tools, as for every untrusted source. What was compiled stays in the depot.
 
     :param sources: folders by the names that actions have for them.
     :param recipe: of the library that they are for: it says what they are expected to cost.
     :param agree: called with what must be compiled, before the first compiler starts; what it raises ends it.
     :raises CompileError: when a compiler refuses.
     """
-    work = folder
     for name in ("made", "generated"):
-        (work / name).mkdir(parents=True)
-    named = places({**sources, "native": NATIVE, "generated": work / "generated"}, {}, toolchain)
-    executor = local_executor(actions, named, toolchain, limits, work, progress, foreign=True)
-    history = History(depot.root / "estimates.json")
-    engine = Engine(
-        depot,
-        recipe,
-        executor,
-        toolchain.whole_environment(),
-        history,
-        progress,
-        work / "made",
-        keep_going=limits.keep_going,
-    )
+        (folder / name).mkdir(parents=True)
+    named = places({**sources, "native": NATIVE, "generated": folder / "generated"}, {}, toolchain)
+    executor = local_executor(actions, named, toolchain, limits, folder, progress, foreign=True)
+    environment, history = toolchain.whole_environment(), History(depot.root / "estimates.json")
+    made, going = folder / "made", limits.keep_going
+    engine = Engine(depot, recipe, executor, environment, history, progress, made, keep_going=going)
     agree(engine.foresee(actions))
-    outcome = engine.run(actions)
-    return put_objects(actions, outcome, depot, work / "objects")
+    return put_objects(actions, engine.run(actions), depot, folder / "objects")
 
 
 def put_objects(actions: Sequence[Action], outcome: BuildOutcome, depot: Depot, folder: Path) -> list[Path]:

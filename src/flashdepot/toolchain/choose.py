@@ -296,23 +296,7 @@ def identify_toolchain(toolchain: Toolchain) -> ToolchainId:
     return ToolchainId(nvcc.version, (*tools, toolchain.zig.tool), (), toolchain.named)
 
 
-_SOURCE = """\
-#include <cuda_fp16.h>
-#include <cuda_runtime.h>
-#include <functional>
-#include <vector>
-
-template <typename T> __global__ void scale(T* data, T factor) { data[threadIdx.x] *= factor; }
-
-int launch(std::vector<float>& host, std::function<void(int)> report) {
-    float* device = nullptr;
-    scale<float><<<1, 1>>>(device, host.empty() ? 1.0f : host[0]);
-    __half* half = nullptr;
-    scale<__half><<<1, 1>>>(half, __float2half(2.0f));
-    report(static_cast<int>(cudaGetLastError()));
-    return 0;
-}
-"""
+_PROBE = Path(__file__).with_name("probe.cu")
 
 
 class ProbeResult(msgspec.Struct, frozen=True):
@@ -333,7 +317,7 @@ def probe_toolchain(
 
     if os.name == "nt":  # nvcc does not run there, and the pinned one takes them
         return ProbeResult(source_name=True)
-    kept = folder / f"probe-{digest_of([_SOURCE, *SOURCE_NAME, identity.to_json()])[:16]}.json"
+    kept = folder / f"probe-{digest_of([_PROBE.read_text(), *SOURCE_NAME, identity.to_json()])[:16]}.json"
     with contextlib.suppress(OSError, IntegrityError, ValueError):  # without a record, or with a damaged one: try again
         return read(read_record(kept), ProbeResult)
     with tempfile.TemporaryDirectory(prefix="flashdepot-probe-") as work:
@@ -347,16 +331,10 @@ def probe_toolchain(
 def _compile(toolchain: Toolchain, work: Path, host_flags: Sequence[str], extra: Sequence[str]) -> Finished:
     from flashdepot.process.run import run  # noqa: PLC0415  (a choice compiles nothing)
 
-    (work / "probe.cu").write_text(_SOURCE)
-    arguments = [
-        str(toolchain.nvcc.program),
-        "-ccbin",
-        str(toolchain.preprocessing.preprocessor),
-        "-std=c++17",
-        *host_flags,
-    ]
-    arguments += [word.format(name="probe.cu") for word in extra]
-    command = [*arguments, "-fatbin", "probe.cu", "-o", "probe.o"]
+    (work / "probe.cu").write_bytes(_PROBE.read_bytes())
+    compiler = [str(toolchain.nvcc.program), "-ccbin", str(toolchain.preprocessing.preprocessor), "-std=c++17"]
+    command = [*compiler, *host_flags, *(word.format(name="probe.cu") for word in extra)]
+    command += ["-fatbin", "probe.cu", "-o", "probe.o"]
     return run(command, cwd=work, env=toolchain.whole_environment(), timeout=300)
 
 

@@ -287,16 +287,8 @@ CUDA_OUTPUTS = (*CXX_OUTPUTS[:-2], "cuda", "{source}")
 
 def cxx_words(target: TargetSpec) -> tuple[str, ...]:
     """The beginning of a command that compiles C++ for a target."""
-    return (
-        *_PROGRAM,
-        "-triple",
-        target.clang,
-        "-target-cpu",
-        target.cpu,
-        *_FOR_ALL,
-        *target.system.words,
-        *_headers(target),
-    )
+    cpu = ("-triple", target.clang, "-target-cpu", target.cpu)
+    return (*_PROGRAM, *cpu, *_FOR_ALL, *target.system.words, *_headers(target))
 
 
 def cuda_words(target: TargetSpec) -> tuple[str, ...]:

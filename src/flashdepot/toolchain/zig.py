@@ -106,17 +106,11 @@ class Zig(msgspec.Struct, frozen=True):
             (work / "nothing.c").write_text("int flashdepot_nothing(void) { return 0; }\n")
             environment = {**os.environ, **self.environment(work), "ZIG_GLOBAL_CACHE_DIR": str(folder)}
             # In two steps, as objects are linked: what it compiles itself it would keep in the same place.
-            words = [str(self.program), "cc", "-target", target]
-            made = run(
-                [*words, "-c", "nothing.c", "-o", "nothing.o"],
-                cwd=work,
-                env={**os.environ, **self.environment(work)},
-                timeout=600,
-            )
+            words, quiet = [str(self.program), "cc", "-target", target], {**os.environ, **self.environment(work)}
+            made = run([*words, "-c", "nothing.c", "-o", "nothing.o"], cwd=work, env=quiet, timeout=600)
             if made.status == 0:
-                made = run(
-                    [*words, "-shared", "-s", "nothing.o", "-o", "nothing"], cwd=work, env=environment, timeout=1200
-                )
+                link = [*words, "-shared", "-s", "nothing.o", "-o", "nothing"]
+                made = run(link, cwd=work, env=environment, timeout=1200)
         if made.status != 0:
             raise CompileError(f"zig cannot link for {target}: {first_error(made.output)}")
 
