@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from flashdepot.errors import FlashdepotError, NetworkError
-from flashdepot.files.digests import contents
+from flashdepot.files.folders import contents
 from support.depots import COMPILERS, flip_and_keep_times, make_own
 from support.machines import World
 

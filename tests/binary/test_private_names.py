@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from flashdepot.binary.private_names import privately, with_private_runtime
+from flashdepot.binary.objects import privately, with_private_runtime
 from flashdepot.errors import IntegrityError
 from support.tools import has, tool
 

@@ -58,8 +58,8 @@ def test_a_hit_reads_each_file_of_the_library_once(depot: Depot, tmp_path: Path,
     manifest = store_library(depot, tmp_path)
     folder = depot.libraries.materialise(manifest)
     read: list[Path] = []
-    monkeypatch.setattr("flashdepot.files.digests._SETTLED", -1.0)
-    monkeypatch.setattr("flashdepot.files.digests.sha256_file", lambda path: read.append(path) or sha256_file(path))
+    monkeypatch.setattr("flashdepot.files.folders._SETTLED", -1.0)
+    monkeypatch.setattr("flashdepot.files.folders.sha256_file", lambda path: read.append(path) or sha256_file(path))
     again = Depot(depot.root)
     assert again.find(make_request()).taken == manifest
     assert again.libraries.materialise(manifest) == folder

@@ -90,8 +90,8 @@ def test_a_blob_is_read_once_in_a_process(depot: Depot, monkeypatch: pytest.Monk
         reads.append(path)
         return hashlib.sha256(path.read_bytes()).hexdigest()
 
-    monkeypatch.setattr("flashdepot.files.digests.sha256_file", counting)
-    monkeypatch.setattr("flashdepot.files.digests._SETTLED", -1.0)
+    monkeypatch.setattr("flashdepot.files.folders.sha256_file", counting)
+    monkeypatch.setattr("flashdepot.files.folders._SETTLED", -1.0)
     asked = Depot(depot.root)
     for digest in digests * 3:
         asked.blobs.verified_path(digest)
@@ -99,7 +99,7 @@ def test_a_blob_is_read_once_in_a_process(depot: Depot, monkeypatch: pytest.Monk
 
 
 def test_a_blob_that_changed_behind_its_times_is_read_again(depot: Depot, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("flashdepot.files.digests._SETTLED", -1.0)
+    monkeypatch.setattr("flashdepot.files.folders._SETTLED", -1.0)
     digest = put_bytes(depot, b"right")
     assert depot.blobs.find(digest)
     time.sleep(0.02)  # the kernel's clock for files ticks at most every 10 ms

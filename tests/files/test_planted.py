@@ -9,8 +9,7 @@ from pathlib import Path
 import platformdirs
 import pytest
 
-from flashdepot.files.places import user_cache, user_config
-from flashdepot.files.trust import planted
+from flashdepot.files.trust import planted, user_cache, user_config
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="Windows has no such owners")
 SOMEBODY = 65_000

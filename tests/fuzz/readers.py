@@ -27,8 +27,7 @@ from urllib3 import HTTPResponse
 from flashdepot.binary.coff import PeFile
 from flashdepot.binary.elf import ElfFile, undefined_symbols
 from flashdepot.binary.fatbin import read_fatbins
-from flashdepot.binary.objects import require_plain
-from flashdepot.binary.private_names import defined_names, for_every_linker, with_private_runtime
+from flashdepot.binary.objects import defined_names, for_every_linker, require_plain, with_private_runtime
 from flashdepot.binary.window import Window
 from flashdepot.build.inputs import read_depfile
 from flashdepot.catalog.load import Listing, decode, encode, load_catalog

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flashdepot.errors import UsageError
-from flashdepot.files.digests import contents
+from flashdepot.files.folders import contents
 from support.machines import VERSION, Machine
 from support.servers import Answer, RemoteServer
 from support.upstreams import cutlass_files, tree_files, write_files

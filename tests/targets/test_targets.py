@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 
 from flashdepot.binary.elf import read_shared_library
-from flashdepot.binary.objects import read_members
-from flashdepot.binary.private_names import defined_names
+from flashdepot.binary.objects import defined_names, read_members
 from flashdepot.binary.window import open_window
 from flashdepot.errors import UsageError
 from flashdepot.host.probe import this_platform

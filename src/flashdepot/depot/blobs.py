@@ -11,7 +11,7 @@ from pathlib import Path
 from flashdepot.depot.layout import DepotLayout, Fingerprint, is_regular, key_of, mark_used, real_folders
 from flashdepot.errors import IntegrityError
 from flashdepot.files.atomic import disk_errors, protect
-from flashdepot.files.digests import KnownDigests
+from flashdepot.files.folders import KnownDigests
 from flashdepot.model.codec import is_digest
 
 _CHUNK = 1 << 20

@@ -21,8 +21,8 @@ from flashdepot.depot.blobs import Blobs
 from flashdepot.depot.layout import DepotLayout, hidden_sibling, inside, is_leftover, key_of, remove
 from flashdepot.errors import IntegrityError, MissingToolError, NewerError
 from flashdepot.files.atomic import disk_errors
-from flashdepot.files.digests import KnownDigests, contents, differences
 from flashdepot.files.documents import read_record, write_record
+from flashdepot.files.folders import KnownDigests, contents, differences
 from flashdepot.model.codec import read
 from flashdepot.model.manifest import MANIFEST_NAME, Manifest, ManifestFile, unusable
 

@@ -17,7 +17,7 @@ from flashdepot.depot.layout import DepotLayout, mark_used
 from flashdepot.depot.libraries import Artifacts, Libraries
 from flashdepot.events import Events
 from flashdepot.files.atomic import disk_errors
-from flashdepot.files.digests import KnownDigests
+from flashdepot.files.folders import KnownDigests
 from flashdepot.fit.requests import unmet
 from flashdepot.model.manifest import LIBRARY, Manifest
 from flashdepot.model.request import Request
@@ -188,7 +188,7 @@ def depot_folder(folder: Path | None = None) -> Path:
     """The folder that was named, or the user's: ``FLASHDEPOT_HOME``, else a folder of the user's cache."""
     named = str(folder) if folder is not None else os.environ.get("FLASHDEPOT_HOME")
     if named is None:
-        from flashdepot.files.places import user_cache  # noqa: PLC0415
+        from flashdepot.files.trust import user_cache  # noqa: PLC0415
 
         named = str(user_cache())
     return Path(os.path.abspath(os.path.expanduser(named)))  # noqa: PTH100, PTH111  (links stay)

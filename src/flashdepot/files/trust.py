@@ -1,10 +1,11 @@
-"""Files that nobody named: whether another user may have put them there, and which ones this user allowed."""
+"""Files of the user's: where caches and settings lie, whether another user may have put them there, which were allowed."""
 
 from __future__ import annotations
 
 import os
 import shlex
 import stat
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,7 +13,34 @@ import msgspec
 
 from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.files.atomic import disk_errors, read_json, write_json
-from flashdepot.files.places import user_config
+
+_NAME = "flashdepot"
+
+
+def user_cache() -> Path:
+    """The folder of flashdepot in this user's cache."""
+    if found := _by_xdg("XDG_CACHE_HOME", ".cache"):
+        return found
+    from platformdirs import user_cache_path  # noqa: PLC0415
+
+    return user_cache_path(_NAME, appauthor=False)
+
+
+def user_config() -> Path:
+    """The folder of flashdepot in this user's configuration."""
+    if found := _by_xdg("XDG_CONFIG_HOME", ".config"):
+        return found
+    from platformdirs import user_config_path  # noqa: PLC0415
+
+    return user_config_path(_NAME, appauthor=False)
+
+
+def _by_xdg(variable: str, default: str) -> Path | None:
+    """``None`` on other systems, and where the environment does not say where the user's home is."""
+    named, home = Path(os.environ.get(variable, "")), Path(os.environ.get("HOME", ""))
+    if sys.platform != "linux" or not (named.is_absolute() or home.is_absolute()):
+        return None
+    return (named if named.is_absolute() else home / default) / _NAME
 
 
 def planted(path: Path) -> str:

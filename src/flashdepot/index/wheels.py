@@ -23,8 +23,7 @@ from flashdepot.model.target import Architecture
 from flashdepot.model.wheel import FLASH_ATTN, WheelName
 from flashdepot.resolve.own_wheel_name import DISTRIBUTION, wheel_name
 from flashdepot.wheel import NAMES, jax_wheel_name
-from flashdepot.wheel.archive import Entry, write_archive
-from flashdepot.wheel.builder import JAX_PACKAGE
+from flashdepot.wheel.builder import JAX_PACKAGE, Entry, write_archive
 
 _VARIANT = re.compile(r"(?P<plain>.+?-\d[^-]*(?:-[^-]+){4})-(?P<label>[a-z0-9_.]{1,16})\.whl")
 """A wheel with a build tag, as all ours have, and a variant label (PEP 825, "Wheel filename")."""

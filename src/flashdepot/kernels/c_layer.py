@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from flashdepot.files.digests import contents
+from flashdepot.files.folders import contents
 from flashdepot.model.codec import digest_of
 
 NATIVE = Path(__file__).parents[1] / "native"

@@ -13,11 +13,11 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 
-from flashdepot.binary.objects import read_members
-from flashdepot.binary.private_names import (
+from flashdepot.binary.objects import (
     defined_names,
     for_every_linker,
     privately,
+    read_members,
     with_private_names,
     with_private_runtime,
 )

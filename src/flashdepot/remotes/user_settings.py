@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from flashdepot.errors import UsageError
 from flashdepot.files.atomic import disk_errors, write_atomic
 from flashdepot.files.locks import lock_file
-from flashdepot.files.places import user_config
+from flashdepot.files.trust import user_config
 from flashdepot.model.codec import plain, read
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ import msgspec
 from flashdepot.errors import IncompatibleError, IntegrityError, MissingToolError
 from flashdepot.facts.cuda import driver_floor
 from flashdepot.facts.gpus import codes_of
-from flashdepot.files.digests import sha256_files
 from flashdepot.files.documents import read_record, write_record
+from flashdepot.files.folders import sha256_files
 from flashdepot.model.codec import digest_of, read
 from flashdepot.model.host import CudaToolkit, HostRecord
 from flashdepot.model.recipe import Tool, ToolchainId

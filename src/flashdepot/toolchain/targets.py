@@ -77,7 +77,7 @@ _EXPORTS = "templates/libflashattention.map"
 def _link_linux(target: TargetSpec, zig: Zig, objects: Sequence[Path], native: Path, folder: Path) -> Linked:
     """Make ``libflashattention.so.1`` and ``libflashattention.a``."""
     from flashdepot.binary.elf import read_shared_library  # noqa: PLC0415  (every command knows the targets, and few link)
-    from flashdepot.binary.private_names import privately  # noqa: PLC0415
+    from flashdepot.binary.objects import privately  # noqa: PLC0415
     from flashdepot.toolchain.linked import Linked, require, verify_objects, verify_shared  # noqa: PLC0415
 
     verify_objects(objects)
@@ -130,7 +130,7 @@ _MINGW_IMPORTS = "libflashattention.dll.a"
 
 def _link_windows(target: TargetSpec, zig: Zig, objects: Sequence[Path], native: Path, folder: Path) -> Linked:
     """Make ``flashattention.dll``, its import library and ``flashattention.lib``."""
-    from flashdepot.binary.private_names import for_every_linker, privately  # noqa: PLC0415  (every command knows the targets, and few link)
+    from flashdepot.binary.objects import for_every_linker, privately  # noqa: PLC0415  (every command knows the targets, and few link)
     from flashdepot.toolchain.linked import Linked, require, verify_dll, verify_import_library  # noqa: PLC0415
 
     static, shared = folder / "static", folder / "shared"

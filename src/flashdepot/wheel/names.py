@@ -17,7 +17,7 @@ from flashdepot.errors import IntegrityError, UsageError, did_you_mean
 from flashdepot.files.user_files import new_file
 from flashdepot.model.wheel import OLDEST_PYTHON
 from flashdepot.resolve.lock import LockedName
-from flashdepot.wheel.archive import Entry, Wheel, field_lines, write_wheel
+from flashdepot.wheel.builder import Entry, Wheel, field_lines, write_wheel
 
 _TAG = "py3-none-any"
 _FROM = """\
