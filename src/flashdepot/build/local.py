@@ -235,13 +235,7 @@ class LocalExecutor:
             command = self._confined(task, command, seen)
         started = Moment.now()
         # The compiler holds its lock itself: nobody else starts the same one while it runs.
-        child = Child(
-            command,
-            cwd=self._cwd(task),
-            env=environment,
-            log=task.log,
-            descriptors=(task.lock.fileno(),),
-        )
+        child = Child(command, cwd=self._cwd(task), env=environment, log=task.log, descriptors=(task.lock.fileno(),))
         return child, started
 
     def _environment(self, folder: Path) -> dict[str, str]:

@@ -323,7 +323,7 @@ def folder_notes(crate: Path | None, nvcc: str | None, version: str) -> list[str
     :param nvcc: the one on PATH.
     """
     found = [
-        "Built it before? Cargo does not run the build script again for a new folder: cargo clean -p candle-flash-attn",
+        "Built it before? Cargo does not run the build script again for a new folder: cargo clean -p candle-flash-attn"
     ]
     if nvcc is None:
         found.append(NO_NVCC)

@@ -12,15 +12,7 @@ from msgspec.structs import replace
 
 from flashdepot.model.environment import Environment
 from flashdepot.model.recipe import UpstreamId, leading
-from flashdepot.model.selection import (
-    ALL_FEATURES,
-    PROFILES,
-    Dtype,
-    Feature,
-    Pass,
-    Profile,
-    Selection,
-)
+from flashdepot.model.selection import ALL_FEATURES, PROFILES, Dtype, Feature, Pass, Profile, Selection
 from flashdepot.model.target import Architecture, Platform, Version
 
 

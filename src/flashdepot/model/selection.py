@@ -96,10 +96,7 @@ class Selection(msgspec.Struct, frozen=True):
 
     def to_json(self) -> dict[str, Any]:
         """Units and features, sorted."""
-        return {
-            "units": [u.to_json() for u in sorted(self.units)],
-            "features": sorted(f.value for f in self.features),
-        }
+        return {"units": [u.to_json() for u in sorted(self.units)], "features": sorted(f.value for f in self.features)}
 
     def __str__(self) -> str:
         def values(items: Iterable[object]) -> str:
@@ -129,10 +126,7 @@ PROFILES: Mapping[str, Profile] = {
     "full": Profile(None, None, None, ALL_FEATURES),
     "training": Profile(frozenset({Pass.FWD, Pass.BWD}), None, None, ALL_FEATURES),
     "inference": Profile(
-        frozenset({Pass.FWD, Pass.SPLITKV}),
-        None,
-        None,
-        frozenset({Feature.SOFTCAP, Feature.LOCAL, Feature.UNEVEN_K}),
+        frozenset({Pass.FWD, Pass.SPLITKV}), None, None, frozenset({Feature.SOFTCAP, Feature.LOCAL, Feature.UNEVEN_K})
     ),
     "quick": Profile(frozenset({Pass.FWD}), frozenset({64}), frozenset({Dtype.BF16}), frozenset()),
 }

@@ -154,9 +154,7 @@ class LibraryNames(msgspec.Struct, frozen=True):
 
 
 LINUX = LibraryNames(
-    shared="libflashattention.so.1",
-    shared_linked="libflashattention.so",
-    static=("libflashattention.a",),
+    shared="libflashattention.so.1", shared_linked="libflashattention.so", static=("libflashattention.a",)
 )
 WINDOWS = LibraryNames(
     shared="flashattention.dll",

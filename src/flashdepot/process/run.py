@@ -247,11 +247,7 @@ def first_error(output: str) -> str:
 
 
 def run_python(
-    program: str | Path,
-    arguments: Sequence[str],
-    *,
-    timeout: float,
-    variables: Mapping[str, str] = os.environ,
+    program: str | Path, arguments: Sequence[str], *, timeout: float, variables: Mapping[str, str] = os.environ
 ) -> Finished:
     """Run an interpreter so that only its own environment decides what it imports; it writes no bytecode.
 

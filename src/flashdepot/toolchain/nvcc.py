@@ -211,11 +211,7 @@ def compresses_newly(flags: Sequence[str]) -> bool:
 
 
 def nvcc_flags(
-    sass: Sequence[Architecture],
-    *,
-    virtual: Architecture | None,
-    compress: str,
-    options: frozenset[str],
+    sass: Sequence[Architecture], *, virtual: Architecture | None, compress: str, options: frozenset[str]
 ) -> tuple[str, ...]:
     """What nvcc is given for a CUDA source of any family.
 

@@ -105,12 +105,7 @@ _last_error = _c.fa_last_error
 _last_error.restype = c_char_p
 
 FORWARD = Function(
-    0,
-    FORWARD_FIELDS,
-    "fa_fwd_workspace",
-    ("q", "k", "v", "cu_seqlens_q", "cu_seqlens_k"),
-    ("o", "lse"),
-    ("o", "lse"),
+    0, FORWARD_FIELDS, "fa_fwd_workspace", ("q", "k", "v", "cu_seqlens_q", "cu_seqlens_k"), ("o", "lse"), ("o", "lse")
 )
 BACKWARD = Function(
     1,
