@@ -73,12 +73,10 @@ TABLES = (
     Table("facts/gpus.toml"),
     Table("facts/compilers.toml"),
     Table("facts/wheel_builders.toml"),
-    Table("facts/zig_wheels.toml", "ziglang", r'^version = "([\d.]+)"', "renew_zig_wheels.py", pinned=True),
+    Table("facts/zig_wheels.toml", "ziglang", r'^version = "([\d.]+)"', "renew_wheels.py", pinned=True),
     Table("facts/cuda_archives.toml"),
-    Table("toolchain/nvcc_wheels.toml", "nvidia-cuda-nvcc", r'^cuda = "([\d.]+)"', "renew_nvcc_wheels.py", pinned=True),
-    Table(
-        "toolchain/cute_dsl_wheels.toml", "nvidia-cutlass-dsl", r'^cute_dsl = "([\d.]+)"', "renew_cute_dsl_wheels.py"
-    ),
+    Table("toolchain/nvcc_wheels.toml", "nvidia-cuda-nvcc", r'^cuda = "([\d.]+)"', "renew_wheels.py", pinned=True),
+    Table("toolchain/cute_dsl_wheels.toml", "nvidia-cutlass-dsl", r'^cute_dsl = "([\d.]+)"', "renew_wheels.py"),
     Table("kernels/fa2/sdists.toml", "flash-attn", r'^version = "(.+)"', "renew_sdists.py"),
     Table("kernels/fa3/sdists.toml", "xformers", r'^version = "(.+)"'),
     Table("kernels/fa4/sdists.toml", "flash-attn-4", r'^version = "(.+)"'),
