@@ -33,7 +33,7 @@ from flashdepot.publish import (
     verify_wheel,
 )
 from flashdepot.remotes import Remotes, users_remotes
-from flashdepot.remotes.keys import VARIABLE, SigningKey, choose_key, own_keys
+from flashdepot.remotes.keys import VARIABLE, SigningKey, choose_key
 from flashdepot.remotes.push import push
 from flashdepot.remotes.remote import OpenRemote, take_library
 from flashdepot.remotes.sync import stock
@@ -139,7 +139,7 @@ def _seals(remote: OpenRemote | None, signed: Mapping[str, Sequence[Envelope]], 
     trusted = [known.key for known in settings.trusted_keys() if known.revoked is None]
     known = [*trusted, *(remote.settings.keys if remote is not None else ())]
     key = None
-    if own_keys(settings.private_keys) or os.environ.get(VARIABLE):
+    if settings.own_keys() or os.environ.get(VARIABLE):
         key = choose_key(settings)
         known.append(key.public)
     else:

@@ -1,7 +1,4 @@
-"""Reading and writing the catalog: listings of wheels as compact bytes, those that the package ships.
-
-And refreshed ones.
-"""
+"""Reading and writing the catalog: listings of wheels as compact bytes, those that the package ships and refreshed ones."""
 
 from __future__ import annotations
 
@@ -80,10 +77,12 @@ def decode(data: bytes, *, name: str, wanted: Callable[[Collection], bool] = lam
     :raises IntegrityError: when the bytes are damaged, or of another version of this format.
     """
     try:
-        packed = _read_document(_decompress(data), name).listings
-        return [
-            Listing(listing.collection, tuple(_unpack(listing))) for listing in packed if wanted(listing.collection)
-        ]
+        whole = zlib.decompressobj()
+        text = whole.decompress(data, _LONGEST)
+        if not whole.eof:
+            raise ValueError(f"it is cut off, or holds more than {_LONGEST >> 20} MiB")  # noqa: TRY301
+        packed = (listing for listing in _read_document(text, name).listings if wanted(listing.collection))
+        return [Listing(listing.collection, tuple(_unpack(listing))) for listing in packed]
     except (zlib.error, ValueError, RecursionError) as error:
         raise IntegrityError(f"{name} is damaged: {error}.") from error
 
@@ -100,20 +99,10 @@ def _read_document(text: bytes, name: str) -> _Document:
     return document
 
 
-def _decompress(data: bytes) -> bytes:
-    """The document, as long as it is not larger than one can be."""
-    whole = zlib.decompressobj()
-    text = whole.decompress(data, _LONGEST)
-    if not whole.eof:
-        raise ValueError(f"it is cut off, or holds more than {_LONGEST >> 20} MiB")
-    return text
-
-
 def split_url(url: str) -> tuple[str, WheelName, str, str] | None:
     """Take a wheel's URL apart: what stands before its name, the name, how its plus sign is spelled, what follows.
 
-    :returns: ``None`` when the URL does not spell the name so that it can be put together again.
-    :raises UsageError: when it is not the URL of a wheel.
+    ``None`` when it does not spell the name so that it can be put together; :raises UsageError: for another file's URL.
     """
     name = WheelName.parse(filename_of_url(url))
     for plus in ("+", "%2B", "%2b"):
@@ -125,44 +114,27 @@ def split_url(url: str) -> tuple[str, WheelName, str, str] | None:
 
 
 def _pack(listing: Listing) -> dict[str, Any]:
-    names, tags, places = _Numbers(), _Numbers(), _Numbers()
+    names, tags, places = dict[Any, int](), dict[Any, int](), dict[Any, int]()  # numbers in the order of first use
     rows: list[tuple[int, int, int]] = []
     for wheel in listing.wheels:
         parts = split_url(wheel.url)
         if parts is None:
             raise ValueError(f"{wheel.url} cannot be packed")
         before, name, plus, after = parts
-        rows.append(
-            (
-                names.of((name.distribution, name.version, name.local, wheel.sass, wheel.ptx, wheel.seen)),
-                tags.of((name.build, name.python, name.abi, name.platform)),
-                places.of((before, plus, after)),
-            )
-        )
+        of_name = (name.distribution, name.version, name.local, wheel.sass, wheel.ptx, wheel.seen)
+        of_tag = (name.build, name.python, name.abi, name.platform)
+        keys = ((names, of_name), (tags, of_tag), (places, (before, plus, after)))
+        rows.append(tuple(numbers.setdefault(key, len(numbers)) for numbers, key in keys))  # type: ignore[arg-type]
     columns = list(zip(*rows, strict=True)) or [(), (), ()]
     return {
         "collection": asdict(listing.collection),
-        "names": names.values,
-        "tags": tags.values,
-        "places": places.values,
+        "names": list(names),
+        "tags": list(tags),
+        "places": list(places),
         "rows": columns,
         "sizes": [wheel.size for wheel in listing.wheels],
         "sha256": [wheel.sha256 for wheel in listing.wheels],
     }
-
-
-class _Numbers:
-    """Numbers for distinct values, in the order in which they come."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[Any, int] = {}
-
-    def of(self, value: Any) -> int:
-        return self._numbers.setdefault(value, len(self._numbers))
-
-    @property
-    def values(self) -> list[Any]:
-        return list(self._numbers)
 
 
 def _unpack(packed: _Packed) -> Iterator[PublishedWheel]:
@@ -212,9 +184,7 @@ class Catalog(msgspec.Struct, frozen=True):
 def load_catalog(folder: Path | None = None) -> Catalog:
     """Read the shipped catalog and the refreshed listings in ``folder``; of each collection the newer counts.
 
-    A refreshed listing that is damaged is moved aside, and a note says so.
-
-    :raises IntegrityError: when the shipped file is damaged.
+    A refreshed listing that is damaged is moved aside, and a note says so; :raises IntegrityError: for the shipped file.
     """
     notes: list[str] = []
     paths = sorted(folder.glob("listings/*.json.z")) if folder else []

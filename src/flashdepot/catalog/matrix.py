@@ -1,7 +1,4 @@
-"""Questions about wheels, and the compatibility table.
-
-Wheels that differ by nothing but the Python version share a row.
-"""
+"""Questions about wheels, and the compatibility table: wheels that differ by nothing but the Python version share a row."""
 
 from __future__ import annotations
 
@@ -156,18 +153,8 @@ def rows(wheels: Iterable[PublishedWheel]) -> list[MatrixRow]:
     """All rows: flash-attn first, of each distribution the newest version, torch and CUDA first."""
     groups: dict[tuple[object, ...], list[PublishedWheel]] = {}
     for wheel in wheels:
-        key = (
-            wheel.distribution,
-            wheel.version,
-            wheel.torch,
-            wheel.cuda,
-            wheel.cxx11_abi,
-            platform_words(wheel),
-            wheel.source,
-            wheel.seen,
-            wheel.sass,
-        )
-        groups.setdefault(key, []).append(wheel)
+        built = (wheel.distribution, wheel.version, wheel.torch, wheel.cuda, wheel.cxx11_abi, platform_words(wheel))
+        groups.setdefault((*built, wheel.source, wheel.seen, wheel.sass), []).append(wheel)
     return [_row(group) for group in _in_order(groups.values())]
 
 

@@ -94,7 +94,8 @@ class Pages:
     def _page(self, url: str, reader: Reader) -> tuple[_Kept, bool]:
         path = self._folder / f"{sha256(url.encode()).hexdigest()[:32]}.json"
         kept = _Kept.load(path)
-        answer = self._get(url, kept.etag if kept else "")
+        with network_errors(url, urlsplit(url).hostname or url, "try again later: what was known before is kept."):
+            answer = patiently(lambda: self._get(url, kept.etag if kept else ""))
         if answer is None and kept:
             return kept, False
         if answer is None:
@@ -113,10 +114,6 @@ class Pages:
 
     def _get(self, url: str, etag: str) -> _Answer | None:
         """An answer, or ``None`` when the page still has this etag."""
-        with network_errors(url, urlsplit(url).hostname or url, "try again later: what was known before is kept."):
-            return patiently(lambda: self._get_once(url, etag))
-
-    def _get_once(self, url: str, etag: str) -> _Answer | None:
         headers = {"If-None-Match": etag} if etag else {}
         with self._session.get(url, headers=headers, timeout=self._timeout, stream=True) as response:
             if response.status_code == HTTPStatus.NOT_MODIFIED:
@@ -125,7 +122,12 @@ class Pages:
                 response.raise_for_status()
             if response.status_code != HTTPStatus.OK:
                 raise _refusal(url, response)
-            return _Answer(_body(url, response), response.headers.get("ETag", ""), self._next(response))
+            try:
+                body = read_body(response, _LONGEST_ANSWER)
+            except ValueError as error:
+                hint = "What was known before is kept."
+                raise NetworkError(f"{url} is not a page of a listing: {error}.", hint=hint) from error
+            return _Answer(body, response.headers.get("ETag", ""), self._next(response))
 
     def _next(self, response: requests.Response) -> str:
         """The URL of the page after this one, empty after the last.
@@ -184,15 +186,6 @@ class PageToken(AuthBase):
         if str(request.url).startswith(f"{self.server}/"):
             request.headers["Authorization"] = f"Bearer {self.text}"
         return request
-
-
-def _body(url: str, response: requests.Response) -> bytes:
-    try:
-        return read_body(response, _LONGEST_ANSWER)
-    except ValueError as error:
-        raise NetworkError(
-            f"{url} is not a page of a listing: {error}.", hint="What was known before is kept."
-        ) from error
 
 
 def _refusal(url: str, response: requests.Response) -> NetworkError:

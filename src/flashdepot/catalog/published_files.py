@@ -46,7 +46,7 @@ def _nvcc(name: WheelName, *, official: bool) -> Version | None:
     """The nvcc that built a wheel; a name that tells only the major version says it for official wheels."""
     cuda = name.built_for.cuda
     if "." not in cuda:
-        cuda = _official_nvcc().get(name.version, {}).get(cuda, "") if official else ""
+        cuda = read_table(_TABLE)["official_nvcc"].get(name.version, {}).get(cuda, "") if official else ""
     return Version(cuda) if cuda else None
 
 
@@ -61,12 +61,6 @@ def _builds() -> tuple[_Build, ...]:
         )
         for row in read_table(_TABLE)["build"]
     )
-
-
-@cache
-def _official_nvcc() -> dict[str, dict[str, str]]:
-    table: dict[str, dict[str, str]] = read_table(_TABLE)["official_nvcc"]
-    return table
 
 
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
@@ -98,21 +92,17 @@ def is_flash_attention(name: str) -> bool:
 
 
 def read_github_releases(document: Any) -> Page:
-    """Read an answer of GitHub's "List releases".
+    """Read an answer of GitHub's "List releases"; :raises ValueError: when the document is not one.
 
     An asset has ``name``, ``size`` in bytes, ``browser_download_url`` and, since 2025, ``digest`` as ``sha256:...``.
-
-    :raises ValueError: when the document is not a list of releases.
     """
     return _page(_github_assets(document))
 
 
 def read_huggingface_tree(document: Any, files: str) -> Page:
-    """Read an answer of the Hugging Face Hub's tree of a repository; ``files`` is where its files lie.
+    """Read an answer of the Hugging Face Hub's tree of a repository, whose files lie at ``files``; raises as above.
 
     A file has ``path``, ``size`` in bytes and, where it is stored by LFS, ``lfs.oid``, which is its SHA-256.
-
-    :raises ValueError: when the document is not a list of files.
     """
     return _page(_huggingface_files(document, files))
 
@@ -136,15 +126,10 @@ def to_wheels(
         wheel = PublishedWheel.of(name, source, url=file.url, size=file.size, sha256=file.sha256, seen=seen, sass=sass)
         order = (name.canonical, Version(name.version), name.local, name.python, name.abi, name.platform, file.url)
         key = (before, str(name))
-        known = wheels.get(key)
-        if known is None or _tells_more(wheel, known[1]):
+        tells = (bool(wheel.sha256), "%2B" in wheel.url)  # of two listings of one file the one that tells more
+        if key not in wheels or tells > (bool(wheels[key][1].sha256), "%2B" in wheels[key][1].url):
             wheels[key] = (order, wheel)
     return tuple(wheel for _, wheel in sorted(wheels.values(), key=lambda pair: pair[0]))
-
-
-def _tells_more(wheel: PublishedWheel, other: PublishedWheel) -> bool:
-    """Of two listings of one file, the one with a digest; then the one whose URL has the encoded plus sign."""
-    return (bool(wheel.sha256), "%2B" in wheel.url) > (bool(other.sha256), "%2B" in other.url)
 
 
 def _github_assets(document: Any) -> Iterator[tuple[Any, Any, Any, Any]]:

@@ -107,19 +107,12 @@ class Source(msgspec.Struct, frozen=True):
 
 
 def read_sources(folder: Path) -> tuple[Source, ...]:
-    """The shipped sources and the user's own, which are kept in ``folder``; one of the same name takes its place.
-
-    :raises UsageError: when the user's file is not what it should be.
-    """
+    """The shipped sources and the user's own in ``folder``; :raises UsageError: when those are not what they should be."""
     return tuple({source.name: source for source in (*_read_shipped(), *_read_own(folder))}.values())
 
 
 def remember(folder: Path, source: Source) -> None:
-    """Keep a source among the user's own, in place of one of the same name.
-
-    :raises UsageError: when the user's file is not what it should be.
-    :raises MissingToolError: when the disk is full or may not be written.
-    """
+    """Keep a source among the user's own, in place of one of the same name; raises as :func:`read_sources`."""
     own = {known.name: known for known in _read_own(folder)} | {source.name: source}
     with disk_errors(folder):
         write_json(folder / _OWN, {"source": plain(list(own.values()))})
@@ -191,7 +184,6 @@ def refresh(sources: Iterable[Source], known: Catalog, folder: Path) -> Iterator
     """Ask sources, all at once, and write the listing of each that answers; yields as it goes.
 
     :raises NetworkError: when the network is forbidden, or none of several can be reached.
-    :raises MissingToolError: when the depot may not be written.
     """
     require_network("Refreshing the catalog")
     settings = read_index_settings()

@@ -23,7 +23,7 @@ from flashdepot.model.target import Architecture
 from flashdepot.model.wheel import FLASH_ATTN, WheelName
 from flashdepot.resolve.own_wheel_name import DISTRIBUTION, wheel_name
 from flashdepot.wheel import NAMES, jax_wheel_name
-from flashdepot.wheel.builder import JAX_PACKAGE, Entry, write_archive
+from flashdepot.wheel.builder import JAX_PACKAGE, Entry, write_wheel
 
 _VARIANT = re.compile(r"(?P<plain>.+?-\d[^-]*(?:-[^-]+){4})-(?P<label>[a-z0-9_.]{1,16})\.whl")
 """A wheel with a build tag, as all ours have, and a variant label (PEP 825, "Wheel filename")."""
@@ -206,8 +206,7 @@ def write_variant(wheel: HeldWheel, name: str, version: str, folder: Path) -> Pa
                 yield Entry(place, lambda data=data: data, executable)  # type: ignore[misc]
         yield Entry(f"{new}/variant.json", lambda: _document({label: _properties(wheel.row)}))
 
-    write_archive(folder / name, entries(), f"{new}/RECORD")
-    return folder / name
+    return write_wheel(folder / name, entries(), new).path
 
 
 def _is_part(wheel: HeldWheel, main: HeldWheel) -> bool:

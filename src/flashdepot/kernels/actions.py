@@ -115,11 +115,7 @@ def c_layer_flags(
         more = nvcc_flags(newer, virtual=virtual, compress=compress, options=compilers.nvcc_options)
         return ("-O3", "-std=c++17", *more)
 
-    return {FLAGS: flags(min(oldest.values()))} | {_flags_of(name): flags(first) for name, first in oldest.items()}
-
-
-def _flags_of(family: str) -> str:
-    return f"{FLAGS}_{family}"
+    return {FLAGS: flags(min(oldest.values()))} | {f"{FLAGS}_{name}": flags(first) for name, first in oldest.items()}
 
 
 def c_layer_actions(recipe: Recipe, compilers: Compilers, families: Mapping[str, tuple[str, ...]]) -> Iterator[Action]:
@@ -128,7 +124,7 @@ def c_layer_actions(recipe: Recipe, compilers: Compilers, families: Mapping[str,
     :param families: what the sources of each family's folder are compiled with besides, by its name.
     """
     root = NATIVE / "src"
-    folders = [(root, FLAGS, ()), *((root / name, _flags_of(name), words) for name, words in families.items())]
+    folders = [(root, FLAGS, ()), *((root / name, f"{FLAGS}_{name}", words) for name, words in families.items())]
     for folder, flags, words in folders:
         for source in sorted(folder.glob("*.cu")):
             name, place = name_of_source(source), _place_of(source)

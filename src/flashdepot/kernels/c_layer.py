@@ -15,10 +15,6 @@ NATIVE = Path(__file__).parents[1] / "native"
 """Their folder."""
 
 
-HOST_VIEW = NATIVE / "host" / "host_view.h"
-"""What clang includes before a CUDA source to compile its host side without nvcc (``-include``)."""
-
-
 def driver_sources() -> list[Path]:
     """The sources of the run time over the driver, which takes the place of NVIDIA's runtime in a library.
 

@@ -1,7 +1,4 @@
-"""What a family of kernels is to the rest of flashdepot.
-
-Every command imports this, and so it imports next to nothing.
-"""
+"""What a family of kernels is to the rest of flashdepot. Every command imports this, so it imports next to nothing."""
 
 from __future__ import annotations
 
@@ -94,10 +91,7 @@ class Family(ABC):
 
     @abstractmethod
     def licences(self, files: PlainFiles) -> Mapping[str, str]:
-        """The texts by project that travel with a binary made of a tree.
-
-        :raises UsageError: when the tree lacks one.
-        """
+        """The texts by project that travel with a binary made of a tree; :raises UsageError: when the tree lacks one."""
 
     def python_files(self, files: PlainFiles) -> Iterable[str]:  # noqa: ARG002
         """The files of a tree that a wheel holds, in the places that they have in it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,7 @@ _MISSING = {
 
 
 def interpreter(option: str | None) -> Path:
-    """The Python to use, by :func:`flashdepot.host.python_environment.choose_python`.
-
-    :raises UsageError: when what is named is not an interpreter.
-    :raises MissingToolError: when it is not known which one is meant.
-    """
+    """The Python to use, by :func:`choose_python`; :raises MissingToolError: when it is not known which one is meant."""
     chosen = choose_python(option)
     if chosen.program is None:
         raise MissingToolError(f"It is not known which Python is meant: {chosen.why}.", hint="Name one: --python .venv")
@@ -58,11 +54,7 @@ def _explain(done: Finished, python: str | Path) -> FlashdepotError:
 
 
 def draw(document: Mapping[str, Any], path: Path) -> None:
-    """Write the picture of a result of ``speed.py`` as PNG or SVG.
-
-    :raises MissingToolError: when matplotlib is not installed.
-    :raises UsageError: for another kind of file.
-    """
+    """Write the picture of a result of ``speed.py`` as PNG or SVG; :raises MissingToolError: without matplotlib."""
     if path.suffix.lower() not in {".png", ".svg"}:
         raise UsageError(f"'{path}' is not a picture that can be written: its name must end in .png or .svg.")
     try:
@@ -80,7 +72,7 @@ def draw(document: Mapping[str, Any], path: Path) -> None:
     FigureCanvasAgg(figure)
     for index, (name, rows) in enumerate(panels.items(), 1):
         axes = figure.add_subplot(lines, columns, index)
-        for rival in _rivals(rows):
+        for rival in dict.fromkeys(name for row in rows for name in row["tflops"]):
             axes.plot(
                 [r["length"] for r in rows if rival in r["tflops"]],
                 [r["tflops"][rival] for r in rows if rival in r["tflops"]],
@@ -96,7 +88,3 @@ def draw(document: Mapping[str, Any], path: Path) -> None:
         axes.legend(fontsize=8)
     figure.suptitle(f"{document['gpu']}, {document['dtype']}, torch {document['torch']}")
     figure.savefig(path, dpi=130)
-
-
-def _rivals(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(name for row in rows for name in row["tflops"]))

@@ -48,11 +48,7 @@ class Remotes(NoRemotes):
 
     def only_read(self) -> Remotes:
         """The same remotes, to which nothing that is built is pushed by itself."""
-
-        def settings() -> Sequence[RemoteSettings]:
-            return [replace(remote, push=False) for remote in self._settings()]
-
-        return Remotes(settings, self._warn)
+        return Remotes(lambda: [replace(remote, push=False) for remote in self._settings()], self._warn)
 
     def offers(self, request: Request) -> Manifest | None:
         """See :class:`NoRemotes`."""

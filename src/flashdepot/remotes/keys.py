@@ -107,19 +107,12 @@ def _put(written: Path, path: Path) -> None:
         sync_folder(path.parent)
 
 
-def own_keys(folder: Path) -> list[Path]:
-    """The files of this user's private keys."""
-    return sorted(folder.glob(f"*{_ENDING}"))
-
-
 def choose_key(
     settings: UserSettings, name: str | None = None, environment: Mapping[str, str] = os.environ
 ) -> SigningKey:
     """The key to sign with: the one that is named, else that of ``FLASHDEPOT_SIGNING_KEY``, else the only one there is.
 
-    The variable has the path of a file, or the PEM itself, as CI systems hand out secrets.
-
-    :raises UsageError: when there is none, or several, or it was revoked.
+    The variable has a path, or the PEM itself; :raises UsageError: when there is none, or several, or it was revoked.
     """
     key = _chosen(settings, name, environment)
     for known in settings.trusted_keys():
@@ -141,7 +134,7 @@ def _chosen(settings: UserSettings, name: str | None, environment: Mapping[str, 
     if name is not None:
         require_name(name)
         return SigningKey.read(_place(settings, name))
-    found = own_keys(settings.private_keys)
+    found = settings.own_keys()
     if not found:
         raise UsageError(
             "There is no key to sign with, and readers take only what a key that they trust has signed.",
@@ -192,9 +185,7 @@ def rotate_key(settings: UserSettings, name: str | None, days: int, expires: dat
     """Replace a key of this user's by a new one of the same name; the old one is trusted for some days more.
 
     The new key is on the disk before it is trusted, and trusted before it takes the place of the old one: after a kill the
-    old one signs as before, or the new one.
-
-    :raises UsageError: when there is no such key, or several and none is named.
+    old one signs as before, or the new one. :raises UsageError: when there is no such key, or it is not known which.
     """
     with settings.locked():
         name = _own_name(settings, name)
@@ -212,7 +203,7 @@ def rotate_key(settings: UserSettings, name: str | None, days: int, expires: dat
 
 def _own_name(settings: UserSettings, name: str | None) -> str:
     """The key that is meant, of those that are here; :raises UsageError: as :func:`rotate_key`."""
-    found = [path.stem for path in own_keys(settings.private_keys)]
+    found = [path.stem for path in settings.own_keys()]
     if name is None and len(found) == 1:
         return found[0]
     if name is None:
@@ -236,7 +227,7 @@ def _until(trusted: TrustedKey, name: str, days: int) -> TrustedKey:
 
 def own_ids(settings: UserSettings) -> set[str]:
     """The ids of the keys whose private half is here and can be read."""
-    return {public.id for path in own_keys(settings.private_keys) if (public := _public_of(path))}
+    return {public.id for path in settings.own_keys() if (public := _public_of(path))}
 
 
 def state(key: TrustedKey, day: date) -> str:

@@ -92,7 +92,11 @@ def push(
     :raises UsageError: when there is no key; :raises IntegrityError: when a library is damaged. Nothing is sent then.
     :raises NetworkError: when the remote cannot be written; no record is there then whose blobs are not.
     """
-    key = key or _key_for(remote)
+    try:
+        key = key or choose_key(UserSettings.of_this_user())
+    except UsageError:
+        if not remote.settings.unsigned:
+            raise
     sources: dict[str, Path | bytes] = {}
     units: list[tuple[str, bytes]] = []
     libraries: list[tuple[str, bytes]] = []
@@ -135,11 +139,7 @@ def push(
 
 
 def countersign(remote: OpenRemote, records: Sequence[ActionRecord], key: SigningKey) -> int:
-    """Sign what a remote states of some compiler runs, where that is what these are.
-
-    :returns: how many records had not had the signature.
-    :raises NetworkError: when the remote fails or cannot be written.
-    """
+    """Sign what a remote states of some compiler runs, where that is what these are; :returns: how many were not signed."""
     ours = [(unit_place(record.intent_key), UnitStatement.of(record)[0].payload()) for record in records]
 
     def is_there(record: tuple[str, bytes]) -> bool:
@@ -147,15 +147,6 @@ def countersign(remote: OpenRemote, records: Sequence[ActionRecord], key: Signin
 
     there = each(ours, is_there, remote.name, seconds=_SECONDS)
     return _put_records(remote, list(compress(ours, there)), key, _SECONDS)
-
-
-def _key_for(remote: OpenRemote) -> SigningKey | None:
-    try:
-        return choose_key(UserSettings.of_this_user())
-    except UsageError:
-        if remote.settings.unsigned:
-            return None
-        raise
 
 
 def _records(depot: Depot, manifest: Manifest) -> Iterable[ActionRecord]:

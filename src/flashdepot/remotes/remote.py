@@ -87,19 +87,14 @@ class OpenRemote:
 
     def stock(self, places: Sequence[str]) -> list[SignedLibrary]:
         """The libraries whose records lie at some places, as far as they are trusted; raises as :class:`Store`."""
-        found = []
-        for place, data in zip(places, self._many(places), strict=True):
-            found += [SignedLibrary(*believed) for believed in self._believed(data, place, LibraryStatement)]
-        return found
+        rows = zip(places, self._many(places), strict=True)
+        return [SignedLibrary(*one) for place, data in rows for one in self._believed(data, place, LibraryStatement)]
 
     def units(self, intents: Collection[str]) -> Mapping[str, list[UnitStatement]]:
         """What it has of some compiler runs, as far as that is trusted; raises as :class:`Store`."""
-        keys = sorted(intents)
-        places = [unit_place(key) for key in keys]
-        found = {}
-        for key, place, data in zip(keys, places, self._many(places), strict=True):
-            found[key] = [statement for statement, _ in self._believed(data, place, UnitStatement)]
-        return found
+        places = {key: unit_place(key) for key in sorted(intents)}
+        rows = zip(places.items(), self._many([*places.values()]), strict=True)
+        return {key: [one for one, _ in self._believed(data, place, UnitStatement)] for (key, place), data in rows}
 
     def names(self, statements: Sequence[UnitStatement]) -> None:
         """Have the lists of what some runs have read; raises as :class:`Store`."""
@@ -125,8 +120,8 @@ class OpenRemote:
     def fetch(self, blobs: Sequence[Output], depot: Depot, on_progress: Callable[[int], None]) -> None:
         """Put blobs into a depot, each verified before it is there; what is there already is not fetched.
 
-        :raises IntegrityError: when one is missing, or is not what its digest says.
-        :raises NetworkError: when the remote fails or is too slow; what has arrived is kept for the next time.
+        :raises IntegrityError: when one is missing, or is not what its digest says; otherwise as :class:`Store`. What has
+            arrived is kept for the next time.
         """
         missing = [blob for blob in dict.fromkeys(blobs) if depot.blobs.find(blob.digest) is None]
         missing.sort(key=lambda blob: -blob.size)
@@ -270,10 +265,7 @@ def offers(remote: OpenRemote, request: Request) -> list[LibraryStatement]:
 
 
 def fetch_library(remote: OpenRemote, depot: Depot, request: Request, events: Events) -> Manifest | None:
-    """Put the best library of a remote that serves a request into the depot; ``None`` when it has none.
-
-    :raises NetworkError: when the remote fails or is too slow.
-    """
+    """Put the best library of a remote that serves a request into the depot; ``None`` when it has none."""
     for statement in offers(remote, request):
         if (manifest := take_library(remote, depot, statement, events)) and not unmet(request, manifest):
             return manifest
@@ -281,21 +273,13 @@ def fetch_library(remote: OpenRemote, depot: Depot, request: Request, events: Ev
 
 
 def fetch_recipe(remote: OpenRemote, depot: Depot, recipe_key: str, events: Events) -> Manifest | None:
-    """Put the library of a recipe into the depot; ``None`` when the remote does not have it, or not whole.
-
-    :raises NetworkError: when the remote fails or is too slow.
-    """
-    for statement in remote.library(recipe_key):
-        if manifest := take_library(remote, depot, statement, events):
-            return manifest
-    return None
+    """Put the library of a recipe into the depot; ``None`` when the remote does not have it, or not whole."""
+    found = (take_library(remote, depot, statement, events) for statement in remote.library(recipe_key))
+    return next(filter(None, found), None)
 
 
 def take_library(remote: OpenRemote, depot: Depot, statement: LibraryStatement, events: Events) -> Manifest | None:
-    """Put one library of a remote into the depot; ``None``, with a warning, when it lacks a part or a part is wrong.
-
-    :raises NetworkError: when the remote fails or is too slow.
-    """
+    """Put one library of a remote into the depot; ``None``, with a warning, when it lacks a part or a part is wrong."""
     try:
         manifest = remote.manifest(statement)
         blobs = [Output(file.digest, file.size) for file in manifest.files if not file.link]
@@ -318,10 +302,7 @@ def fetch_units(
     current_digest: Callable[[str], str | None],
     note: Callable[[str], None],
 ) -> None:
-    """Put what a remote has of some compiler runs into the depot, and take their intents out of ``wanted``.
-
-    :raises NetworkError: when the remote fails or is too slow; what has arrived by then is in the depot.
-    """
+    """Put what a remote has of some compiler runs into the depot, and take their intents out of ``wanted``."""
     known = remote.units(wanted)
     remote.names([statement for statements in known.values() for statement in statements])
     records = [record for statements in known.values() if (record := _unchanged(remote, statements, current_digest))]

@@ -19,10 +19,7 @@ from flashdepot.toolchain.targets import TARGETS
 
 
 def stock(remote: OpenRemote, known: Iterable[Manifest]) -> list[SignedLibrary]:
-    """The libraries of a remote that are trusted, of published sources and of those of some known libraries.
-
-    :raises NetworkError: when the remote fails or is too slow.
-    """
+    """The libraries of a remote that are trusted, of published sources and of those of some known libraries."""
     manifests = list(known)
     # The last place of a library is that of only the recipe, which is under its source as well.
     places = {place for manifest in manifests for place in library_places(manifest)[:-1]}
@@ -64,10 +61,7 @@ class AuditReport(msgspec.Struct, frozen=True):
 
 
 def compare(records: Sequence[ActionRecord], depot: Depot, remotes: Sequence[OpenRemote]) -> AuditReport:
-    """Compare what was compiled just now with the objects of the same runs in the depot, and with signed claims.
-
-    :raises NetworkError: when a remote fails.
-    """
+    """Compare what was compiled just now with the objects of the same runs in the depot, and with signed claims."""
     claims = [
         (record, DEPOT, stored.object.digest)
         for record in records
@@ -116,10 +110,7 @@ class Synced(msgspec.Struct, frozen=True):
 
 
 def plan_sync(remote: OpenRemote, ours: Collection[Manifest]) -> SyncPlan:
-    """Compare the libraries of a depot with those of a remote; nothing is fetched but records.
-
-    :raises NetworkError: when the remote fails or is too slow.
-    """
+    """Compare the libraries of a depot with those of a remote; nothing is fetched but records."""
     theirs = [library.statement for library in stock(remote, ours)]
     return compare_libraries(ours, theirs, may_push=remote.settings.push)
 
@@ -145,15 +136,9 @@ def sync(remote: OpenRemote, depot: Depot, plan: SyncPlan, events: Events) -> Sy
     """Execute a plan. A library that arrives damaged is left out, with a warning; the others are fetched.
 
     :raises UsageError: when there is something to push and no key to sign it with; all has been fetched then.
-    :raises NetworkError: when the remote fails or is too slow; what was done by then stays.
     """
-    came: list[Manifest] = []
-    refused: list[str] = []
-    for statement in plan.fetched:
-        manifest = take_library(remote, depot, statement, events)
-        if manifest is None:
-            refused.append(statement.summary.recipe_key)
-        else:
-            came.append(manifest)
+    taken = {one.summary.recipe_key: take_library(remote, depot, one, events) for one in plan.fetched}
+    came = tuple(manifest for manifest in taken.values() if manifest is not None)
+    refused = tuple(key for key, manifest in taken.items() if manifest is None)
     sent = push(remote, depot, plan.pushed, events) if plan.pushed else None
-    return Synced(plan, tuple(came), tuple(refused), sent)
+    return Synced(plan, came, refused, sent)

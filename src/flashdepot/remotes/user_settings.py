@@ -49,6 +49,10 @@ class UserSettings(msgspec.Struct, frozen=True):
         """The folder of this user's own private keys."""
         return self.folder / "keys"
 
+    def own_keys(self) -> list[Path]:
+        """The files of the private keys."""
+        return sorted(self.private_keys.glob("*.pem"))
+
     def remotes(self) -> list[RemoteSettings]:
         """In the order in which they are asked; :raises UsageError: when the file cannot be used."""
         if not os.path.lexists(self.folder / "remotes.toml"):
@@ -79,10 +83,7 @@ class UserSettings(msgspec.Struct, frozen=True):
         return list(self._trust().keys)
 
     def trust(self, added: TrustedKey) -> None:
-        """Trust a key from now on; one that is known gets the new name, remotes and expiry.
-
-        :raises UsageError: when the key was revoked, or another one has its name.
-        """
+        """Trust a key, also in a new way; :raises UsageError: when it was revoked, or another one has its name."""
         with self.locked():
             known = self.trusted_keys()
             for trusted in known:

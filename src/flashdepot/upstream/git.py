@@ -97,11 +97,7 @@ class GitSource(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, spec: str) -> GitSource:
-        """Read ``git+https://HOST/PATH@REF``.
-
-        :raises UsageError: for another shape, for a URL or name that git or ssh would take for an option, or for a local
-            repository that is not there.
-        """
+        """Read ``git+https://HOST/PATH@REF``; :raises UsageError: for another shape, or what git or ssh takes for an option."""
         url, _, ref = spec.removeprefix("git+").rpartition("@")
         match = _URL.fullmatch(url)
         if match is None:
@@ -130,6 +126,11 @@ class GitSource(msgspec.Struct, frozen=True):
     def is_local(self) -> bool:
         """Whether the repository is a folder of this machine."""
         return self.url.startswith("file:")
+
+    def require_reach(self, doing: str) -> None:
+        """:raises NetworkError: when it is elsewhere and the network is forbidden."""
+        if not self.is_local:
+            require_network(f"{doing} {self.public_url}")
 
     @property
     def public_url(self) -> str:
@@ -164,7 +165,7 @@ def _commit_of(source: GitSource) -> str:
     ref = source.ref
     if _FULL_COMMIT.fullmatch(ref):
         return ref
-    _require_reach(source, f"Looking up '{ref}' of")
+    source.require_reach(f"Looking up '{ref}' of")
     names = (f"refs/heads/{ref}", f"refs/tags/{ref}^{{}}", f"refs/tags/{ref}")
     lines = (line.split("\t") for line in _ask(source, "ls-remote", "--quiet", "--", source.url, *names).splitlines())
     found = {name: commit for commit, name in lines}
@@ -181,11 +182,6 @@ def _commit_of(source: GitSource) -> str:
     return commit
 
 
-def _require_reach(source: GitSource, doing: str) -> None:
-    if not source.is_local:
-        require_network(f"{doing} {source.public_url}")
-
-
 def _ask(source: GitSource, *arguments: str) -> str:
     """Run git on the repository; :raises NetworkError: when it fails."""
     try:
@@ -199,7 +195,7 @@ def _ask(source: GitSource, *arguments: str) -> str:
 
 def _export(layout: Layout, source: GitSource, commit: str, folder: Path) -> None:
     """Fill ``folder`` with the tree of a commit and a record of what it is made of."""
-    _require_reach(source, f"Fetching {commit} of")
+    source.require_reach(f"Fetching {commit} of")
     checkout, tree = folder / "checkout", folder / _TREE
     git("init", "--quiet", "--template=", "--", str(checkout))
     # git resolves a submodule's relative URL against where its parent came from.

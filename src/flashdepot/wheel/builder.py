@@ -60,25 +60,13 @@ class Wheel(msgspec.Struct, frozen=True):
     size: int
 
 
-def write_wheel(path: Path, entries: Iterable[Entry], info: str, tag: str, *, stored: bool = False) -> Wheel:
+def write_wheel(path: Path, entries: Iterable[Entry], info: str, *, stored: bool = False) -> Wheel:
     """Write a wheel, whole or not at all; its dist-info folder ``info`` says its version.
 
-    :param stored: nothing is compressed, so that the bytes do not depend on Python's zlib. Raises as below.
-    """
-    write_archive(path, entries, f"{info}/RECORD", stored=stored)
-    version = info.removesuffix(".dist-info").partition("-")[2]
-    return Wheel(path, version, tag, sha256_file(path), path.stat().st_size)
-
-
-def write_archive(path: Path, entries: Iterable[Entry], record: str, *, stored: bool = False) -> None:
-    """Write the file of a wheel, whole or not at all.
-
-    :param record: the name of its RECORD, which is written last.
-    :param stored: nothing is compressed.
+    :param stored: nothing is compressed, so that the bytes do not depend on Python's zlib.
     :raises UsageError: when something else has that name.
-    :raises MissingToolError: when the disk is full or may not be written.
     """
-    rows: list[tuple[str, str, str]] = []
+    rows, record = list[tuple[str, str, str]](), f"{info}/RECORD"
     kind = zipfile.ZIP_STORED if stored else zipfile.ZIP_DEFLATED
     with new_file(path.parent, path.name, "--out DIR") as file, zipfile.ZipFile(file, "w") as archive:
         for entry in entries:
@@ -88,6 +76,8 @@ def write_archive(path: Path, entries: Iterable[Entry], record: str, *, stored: 
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows([*rows, (record, "", "")])
         archive.writestr(_info(record), text.getvalue(), kind, _LEVEL)
+    version, tag = info.removesuffix(".dist-info").partition("-")[2], "-".join(path.stem.rsplit("-", 3)[1:])
+    return Wheel(path, version, tag, sha256_file(path), path.stat().st_size)
 
 
 def field_lines(fields: Iterable[tuple[str, str]]) -> str:
@@ -153,9 +143,7 @@ def build_wheel(manifest: Manifest, library: Path, trees: Mapping[str, SourceTre
 
     :param library: the folder of the library that ``manifest`` is of.
     :param trees: the source of each family in the library.
-    :raises UsageError: when the source is another one, has no Python package, or no version, or when something else has
-        the wheel's name.
-    :raises MissingToolError: when the disk is full or may not be written.
+    :raises UsageError: when the source is another one, has no Python package, or no version; as :func:`write_wheel`.
     """
     for family, upstream in manifest.upstreams.items():
         tree = trees[family]
@@ -166,20 +154,13 @@ def build_wheel(manifest: Manifest, library: Path, trees: Mapping[str, SourceTre
                 hint="The source was changed meanwhile: run the same command again.",
             )
     info = dist_info(manifest)
-    return write_wheel(
-        folder / wheel_name(manifest), _entries(manifest, library, trees, info), info, wheel_tag(manifest)
-    )
+    return write_wheel(folder / wheel_name(manifest), _entries(manifest, library, trees, info), info)
 
 
 def build_jax_wheel(manifest: Manifest, library: Path, folder: Path) -> Wheel:
-    """Write the wheel flashdepot-jax. Its version, build and tag are those of the library's flash-attn wheel.
-
-    :param library: the folder of the library that ``manifest`` is of.
-    :raises UsageError: when something else has the wheel's name.
-    :raises MissingToolError: when the disk is full or may not be written.
-    """
+    """Write the wheel flashdepot-jax, as above. Its version, build and tag are those of the library's flash-attn wheel."""
     path, info = folder.absolute() / jax_wheel_name(manifest), f"{JAX_PACKAGE}-{wheel_version(manifest)}.dist-info"
-    return write_wheel(path, _jax_entries(manifest, library, info), info, wheel_tag(manifest))
+    return write_wheel(path, _jax_entries(manifest, library, info), info)
 
 
 def jax_wheel_name(manifest: Manifest) -> str:
@@ -220,8 +201,9 @@ def _entries(manifest: Manifest, library: Path, trees: Mapping[str, SourceTree],
             f"{tree.root} has no Python package {PACKAGE}, and a wheel is made of it.",
             hint="Restore the folder, or use a published version: --upstream 2.8.3",
         )
-    reads = {name: partial(files.read, name) for name, files in package.items()}
-    reads |= {name: partial(_shortened, reads[name]) for name in reads if name == _INTERFACE}
+    reads: dict[str, Callable[[], bytes]] = {name: partial(files.read, name) for name, files in package.items()}
+    if interface := reads.get(_INTERFACE):
+        reads[_INTERFACE] = lambda: interface() + _ADDED
     found = [Entry(name, reads[name]) for name in sorted(package)]
     found += [Entry(f"{MODULE}/{path.name}", path.read_bytes) for path in sorted(RUNTIME.glob("*.py"))]
     licences = _licence_files(manifest, library, info)
@@ -282,10 +264,6 @@ def _licence_files(manifest: Manifest, library: Path, info: str) -> list[Entry]:
         for file in sorted(manifest.files, key=lambda file: file.path)
         if file.path.startswith(_LICENCES)
     ]
-
-
-def _shortened(read: Callable[[], bytes]) -> bytes:
-    return read() + _ADDED
 
 
 def _library_file(name: str, library: Path, file: ManifestFile, *, executable: bool = False) -> Entry:

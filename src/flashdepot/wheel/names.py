@@ -1,7 +1,4 @@
-"""Small wheels under the names of FlashAttention-3 and -4, for programs that import those, and kernels of Hugging Face.
-
-Python over our flash-attn.
-"""
+"""Python over our flash-attn under the names of FlashAttention-3 and -4, in small wheels, and as Hugging Face's kernels."""
 
 from __future__ import annotations
 
@@ -106,9 +103,14 @@ def build_names(names: Sequence[Name], folder: Path) -> list[Wheel]:
     """Write the wheel of each name into a folder; the same flashdepot writes the same bytes on every machine.
 
     :raises UsageError: when something else has a wheel's name.
-    :raises MissingToolError: when the disk is full or may not be written.
     """
-    return [_build(name, folder) for name in names]
+    made = []
+    for name in names:
+        version = f"{name.version}+flashdepot.{__version__}"
+        stem = f"{name.distribution.replace('-', '_')}-{version}"
+        path, info = folder / f"{stem}-{_TAG}.whl", f"{stem}.dist-info"
+        made.append(write_wheel(path, _entries(name, version, info), info, stored=True))
+    return made
 
 
 def pin_names(names: Sequence[Name]) -> tuple[LockedName, ...]:
@@ -165,13 +167,6 @@ def _write_kernel(folder: Path, text: str) -> Path:
         with new_file(folder / "build" / "torch-cuda", name, "--kernels DIR") as file:
             file.write(content.encode())
     return folder
-
-
-def _build(name: Name, folder: Path) -> Wheel:
-    version = f"{name.version}+flashdepot.{__version__}"
-    stem = f"{name.distribution.replace('-', '_')}-{version}"
-    path = folder / f"{stem}-{_TAG}.whl"
-    return write_wheel(path, _entries(name, version, f"{stem}.dist-info"), f"{stem}.dist-info", _TAG, stored=True)
 
 
 def _entries(name: Name, version: str, info: str) -> Iterator[Entry]:

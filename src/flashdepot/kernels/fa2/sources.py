@@ -49,11 +49,7 @@ class Fa2Layout:
     submodules = (CUTLASS_DIR,)
 
     def require_complete(self, files: PlainFiles) -> None:
-        """Check that a folder holds flash-attention's kernels and CUTLASS's headers.
-
-        :raises UsageError: when it is not a tree of flash-attention.
-        :raises MissingToolError: when CUTLASS is not in it.
-        """
+        """:raises UsageError: for what is not a tree of flash-attention; :raises MissingToolError: without CUTLASS."""
         if not self.units(files):
             raise UsageError(
                 f"{files.root} is not a source tree of flash-attention: it has no translation unit such as "

@@ -1,7 +1,4 @@
-"""The translation units of FlashAttention-2, their names, and what each is expected to cost.
-
-Upstream has a file for each.
-"""
+"""The translation units of FlashAttention-2, a file of upstream's each: their names, and what each is expected to cost."""
 
 from __future__ import annotations
 
@@ -49,10 +46,7 @@ def make_unit(pass_: Pass, head_dim: int, dtype: Dtype, *, causal: bool) -> Unit
 
 
 def parse_unit(name: str) -> Unit | None:
-    """Read an upstream file name without its ending, such as ``flash_fwd_hdim64_bf16_causal_sm80``.
-
-    :returns: the unit, or ``None`` for a name that is not a unit's.
-    """
+    """The unit of an upstream file name such as ``flash_fwd_hdim64_bf16_causal_sm80``; ``None`` for another name."""
     match = re.fullmatch(_FILE, name)
     if match is None:
         return None
