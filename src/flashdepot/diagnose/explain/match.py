@@ -31,6 +31,9 @@ _FLASH = "flash"
 _WARNS = re.compile(rb"(?:^|[\s\[(|])WARN(?:ING)?(?:\W|$)")
 _LEVELS_END = 80
 """Where in a line a logger's level stands: what is only a warning does not say for certain why a command failed."""
+_IS_TOLD = Pattern.parse(SENTENCES.lines["is_told"])
+_IS_SUPPOSED = Pattern.parse(SENTENCES.lines["is_supposed"])
+_IS_RAISED = re.compile(rb"\w(?:Error|Exception)\b|\b(?i:error)(?:\[\w+\])?:")
 
 _INSTALLERS_OWN = frozenset({"resolve", "fetch", "install"})
 """Phases in which nothing but the installer itself speaks."""
@@ -64,8 +67,9 @@ class Line(msgspec.Struct, frozen=True):
 class Hit(msgspec.Struct, frozen=True):
     """A rule that the log answers to, the first line that shows it, and the named groups of the match.
 
-    One that is not certain stands on a rule's ``likely`` patterns, or on what is absent. ``package`` is whose file or
-    build it is about, ``step`` the part of the log that the line is in.
+    One that is not certain stands on a rule's ``likely`` patterns, on what is absent, or on a line that only warns,
+    supposes, or shows source; ``told`` is what somebody tells or asks. ``package`` is whose file or build it is about,
+    ``step`` the part of the log that the line is in.
     """
 
     rule: LogRule
@@ -73,6 +77,7 @@ class Hit(msgspec.Struct, frozen=True):
     groups: Mapping[str, str]
     package: Package | None = None
     certain: bool = True
+    told: bool = False
     step: Step | None = None
 
 
@@ -168,7 +173,8 @@ class _Search:
             elif rule.in_step and rule.id not in self.unplaced and (hit := piece.before_any_step(rule)):
                 self.unplaced[rule.id] = hit
             elif rule.likely and rule.id not in self.suggested and (hit := piece.first_hit(rule, rule.likely)):
-                self.suggested[rule.id] = replace(hit, certain=False)
+                if not hit.told:
+                    self.suggested[rule.id] = replace(hit, certain=False)
         if len(self.errors) < EARLIEST and _STATES_ERROR in possible:
             self._keep_errors(piece)
         self._before = chunk.text
@@ -190,7 +196,7 @@ class _Search:
                 replace(
                     hit,
                     package=package_of(hit.line.text, hit.step),
-                    certain=hit.certain and self._seen.isdisjoint(hit.rule.unsure),
+                    certain=hit.certain and hit.rule.rank != SYMPTOM and self._seen.isdisjoint(hit.rule.unsure),
                 )
                 for hit in hits
             ),
@@ -264,7 +270,12 @@ class _Piece(msgspec.Struct, frozen=True):
         line = _line_at(self.chunk, found.start(), found.end())
         begin = text.rfind(b"\n", 0, found.end()) + 1
         warns = _WARNS.search(text[begin : begin + _LEVELS_END]) is not None
-        return Hit(rule, line, groups, certain=rule.warns or not warns, step=self.scene.at(found.start()))
+        near = text[max(begin, found.start() - _NEAR) : min(_end_of_line(text, found.end()), found.end() + _NEAR)]
+        raised = _IS_RAISED.search(near) is not None
+        told = not raised and _IS_TOLD.search(near) is not None
+        supposed = warns or told or (not raised and _IS_SUPPOSED.search(near) is not None)
+        step = self.scene.at(found.start())
+        return Hit(rule, line, groups, certain=rule.warns or not supposed, told=told, step=step)
 
     def _search(self, rule: LogRule, pattern: Pattern, *, in_step: bool) -> re.Match[bytes] | None:
         """The first match in a line that counts, of as many as are worth looking at."""
