@@ -268,6 +268,32 @@ def test_a_line_of_what_is_done_without_or_of_which_command_failed_shows_nothing
     assert classes(line) == []
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "I run inference with `flash_attn` not installed.",
+        "1. Run inference with `flash_attn` not installed",
+        "flash_attn is not installed, I think.",
+        "Does it work where flash_attn is not installed?",
+        "      warnings.warn('flash_attn is not installed')",
+    ],
+)
+def test_what_is_told_or_asked_or_source_shows_nothing(line: str) -> None:
+    assert classes(line) == []
+    assert classes(f"{line}\nImportError: flash_attn is not installed") == ["extension-not-built"]
+
+
+@pytest.mark.parametrize("line", ["UserWarning: {}", "maybe {}", "{} is probably the reason"])
+def test_what_is_supposed_or_warned_of_is_never_certain(line: str) -> None:
+    error = "CUDA out of memory"
+    assert first(error).certain
+    assert (first(line.format(error)).id, first(line.format(error)).certain) == ("gpu-memory-full", False)
+
+
+def test_what_happened_is_never_certain_to_be_why() -> None:
+    assert not first("src/csrc/op.cu(12): error: identifier kFoo is unknown (torch)").certain
+
+
 @pytest.mark.parametrize("line", ["nvcc: exit code 137", "nvcc 已退出: 代码为 137", "nvcc, código de salida 137"])
 def test_a_process_that_was_killed_is_known_in_any_language(line: str) -> None:
     assert classes(line)[:1] == ["oom-killed"]

@@ -68,8 +68,8 @@ class Hit(msgspec.Struct, frozen=True):
     """A rule that the log answers to, the first line that shows it, and the named groups of the match.
 
     One that is not certain stands on a rule's ``likely`` patterns, on what is absent, or on a line that only warns,
-    supposes, or shows source; ``told`` is what somebody tells or asks. ``package`` is whose file or build it is about,
-    ``step`` the part of the log that the line is in.
+    supposes, or shows source. ``package`` is whose file or build it is about, ``step`` the part of the log that the line
+    is in.
     """
 
     rule: LogRule
@@ -77,7 +77,6 @@ class Hit(msgspec.Struct, frozen=True):
     groups: Mapping[str, str]
     package: Package | None = None
     certain: bool = True
-    told: bool = False
     step: Step | None = None
 
 
@@ -173,8 +172,7 @@ class _Search:
             elif rule.in_step and rule.id not in self.unplaced and (hit := piece.before_any_step(rule)):
                 self.unplaced[rule.id] = hit
             elif rule.likely and rule.id not in self.suggested and (hit := piece.first_hit(rule, rule.likely)):
-                if not hit.told:
-                    self.suggested[rule.id] = replace(hit, certain=False)
+                self.suggested[rule.id] = replace(hit, certain=False)
         if len(self.errors) < EARLIEST and _STATES_ERROR in possible:
             self._keep_errors(piece)
         self._before = chunk.text
@@ -271,11 +269,8 @@ class _Piece(msgspec.Struct, frozen=True):
         begin = text.rfind(b"\n", 0, found.end()) + 1
         warns = _WARNS.search(text[begin : begin + _LEVELS_END]) is not None
         near = text[max(begin, found.start() - _NEAR) : min(_end_of_line(text, found.end()), found.end() + _NEAR)]
-        raised = _IS_RAISED.search(near) is not None
-        told = not raised and _IS_TOLD.search(near) is not None
-        supposed = warns or told or (not raised and _IS_SUPPOSED.search(near) is not None)
-        step = self.scene.at(found.start())
-        return Hit(rule, line, groups, certain=rule.warns or not supposed, told=told, step=step)
+        supposed = warns or (_IS_SUPPOSED.search(near) is not None and not _IS_RAISED.search(near))
+        return Hit(rule, line, groups, certain=rule.warns or not supposed, step=self.scene.at(found.start()))
 
     def _search(self, rule: LogRule, pattern: Pattern, *, in_step: bool) -> re.Match[bytes] | None:
         """The first match in a line that counts, of as many as are worth looking at."""
@@ -289,7 +284,8 @@ class _Piece(msgspec.Struct, frozen=True):
             if rule.takes(step, known=in_step):
                 begin = text.rfind(b"\n", 0, found.end()) + 1
                 line = text[max(begin, found.start() - _NEAR) : min(end, found.end() + _NEAR)]
-                if not any(other.search(line) for other in (_DOES_WITHOUT, *rule.ignore)):
+                told = _IS_TOLD.search(line) and not _IS_RAISED.search(line)
+                if not told and not any(other.search(line) for other in (_DOES_WITHOUT, *rule.ignore)):
                     return found
             found = pattern.search(text, end)
         return None if in_step or (found and not rule.takes(self.scene.at(found.end()))) else found
