@@ -16,7 +16,7 @@ from flashdepot.link.vendor_check import expected, rebuild_command
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.request import LibraryRequest, Need, Request
 from flashdepot.model.selection import Pass, Selection
-from flashdepot.resolve.library import understand, understand_for_wheel
+from flashdepot.resolve.library import understand
 from flashdepot.resolve.project import library_request, read_project
 from support.depots import make_manifest
 from support.toolkits import make_host
@@ -221,9 +221,9 @@ def test_a_library_with_kernels_that_nobody_asked_for_does_not_serve(tmp_path: P
 def test_a_wheel_is_not_made_of_a_family_without_a_python_package(tmp_path: Path) -> None:
     depot = Depot(tmp_path / "depot")
     with pytest.raises(UsageError, match="A wheel of fa4 by itself cannot be made") as refused:
-        understand_for_wheel(library_request(families="fa4", arch="90"), make_host(), depot)
+        understand(library_request(families="fa4", arch="90"), make_host(), depot, for_wheel=True)
     assert refused.value.hint == "Ask for both: --families all"
-    need = understand_for_wheel(library_request(families="all", arch="90"), make_host(), depot)
+    need = understand(library_request(families="all", arch="90"), make_host(), depot, for_wheel=True)
     assert need.request.selection.families == ("fa2", "fa4")
 
 

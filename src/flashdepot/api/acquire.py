@@ -19,7 +19,7 @@ from flashdepot.model.limits import Limits
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.request import Gpus, LibraryRequest, Need
 from flashdepot.remotes import Remotes, users_remotes
-from flashdepot.resolve.library import LibraryResult, understand, understand_for_wheel
+from flashdepot.resolve.library import LibraryResult, understand
 
 if TYPE_CHECKING:
     from typing import TypedDict
@@ -62,9 +62,8 @@ class Context(msgspec.Struct, frozen=True):
 
     def need(self, request: LibraryRequest, *, for_wheel: bool = False) -> Need:
         """What a request comes to; it raises what :func:`flashdepot.resolve.library.understand` raises."""
-        understood = understand_for_wheel if for_wheel else understand
         host = self.host or runtime_facts(gpus=request.arch in (None, Gpus.NATIVE))
-        need = understood(request, host, self.depot)
+        need = understand(request, host, self.depot, for_wheel=for_wheel)
         if need.note:
             self.events.note(need.note)
         return need

@@ -25,14 +25,13 @@ from flashdepot.model.host import HostRecord
 from flashdepot.model.limits import Limits
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.recipe import Sides
-from flashdepot.model.request import Need, Request
+from flashdepot.model.request import Need
 from flashdepot.model.selection import PROFILES, Selection, Unit, select
-from flashdepot.model.target import Platform
 from flashdepot.resolve.consent import require_consent
 from flashdepot.resolve.library import LibraryResult
 from flashdepot.resolve.times import usual_jobs
 from flashdepot.toolchain.archives import is_release_provided
-from flashdepot.toolchain.choose import Toolchain, choose_toolchain, foresee_toolchain, require_compiling
+from flashdepot.toolchain.choose import choose_toolchain, foresee_toolchain, require_compiling
 from flashdepot.toolchain.nvcc import inspect, named_root
 from flashdepot.toolchain.targets import TARGETS
 from flashdepot.toolchain.wheels import is_provided
@@ -52,7 +51,18 @@ _KEPT = 2 * _MB
 
 
 def fetches(need: Need, host: HostRecord, depot: Depot) -> tuple[Fetch, ...]:
-    """What must be fetched before the compilers can be asked; raises what :func:`foresee_toolchain` raises."""
+    """What must be fetched before the compilers can be asked; raises what :func:`foresee_toolchain` raises.
+
+    :raises IncompatibleError: when no library is made for the platform, or not on this machine.
+    """
+    platform, targets = str(need.request.platform), [str(row) for row in TARGETS]
+    if platform not in targets:
+        raise IncompatibleError(
+            f"Nothing is built for {platform}: there are {', '.join(targets)}.",
+            hint=f"Build for the system that it should run on: --target {targets[0]}",
+        )
+    if not depot.remotes.all() and next(depot.actions.files(), None) is None:  # nobody has device code
+        require_compiling(host.platform)
     folder = depot.layout.toolchains
     found = []
     request = need.request
@@ -173,7 +183,7 @@ def build(
     :raises CompileError: when a compiler refuses.
     :raises NetworkError: when source or toolchain must be fetched and cannot be.
     """
-    if fetched := _fetches(need, host, depot):
+    if fetched := fetches(need, host, depot):
         require_consent(usual(need, fetched, limits), limits, events)
     with events.building() as progress, depot.workspace() as work:
         plan = _plan(need, depot, host, options, progress.note, progress.download, work)
@@ -192,7 +202,11 @@ def build(
         made = {action.unit for action in plan.actions() if action.name in outcome.compiled}
         compiled = len(made & request.selection.units)
         path = depot.libraries.materialise(manifest)
-        _require_fit(request, manifest)
+        if reasons := unmet(request, manifest):
+            raise IncompatibleError(
+                f"The library was built and is kept, but the host that it is for cannot use it: {'; '.join(reasons)}.",
+                hint="Build on the oldest system that it must run on, for example in a container of that system.",
+            )
         workers = dict(Counter(outcome.workers.values()))
         return LibraryResult("built", manifest, path, compiled, units - compiled, workers=workers)
 
@@ -235,7 +249,7 @@ def foresee_units(need: Need, units: Collection[str], depot: Depot, host: HostRe
     request = need.request
     chosen = replace(request.selection, units=frozenset(u for u in request.selection.units if u.name in units))
     less = replace(need, request=replace(request, selection=chosen))
-    return usual(less, _fetches(less, host, depot), limits)
+    return usual(less, fetches(less, host, depot), limits)
 
 
 def foresee_build_of(
@@ -245,43 +259,13 @@ def foresee_build_of(
 
     It raises what :func:`build` raises before it fetches anything.
     """
-    if fetched := _fetches(need, host, depot):
+    if fetched := fetches(need, host, depot):
         return usual(need, fetched, limits)
     with depot.workspace() as work:
         plan = _plan(need, depot, host, options, lambda _: None, lambda _: None, work)
         if (stored := depot.load_intact(plan.recipe.key)) is not None:
             return stored
         return exact(need, plan, foresee_build(plan, depot, limits), limits)
-
-
-def _fetches(need: Need, host: HostRecord, depot: Depot) -> tuple[Fetch, ...]:
-    _require_buildable(need.request.platform, host.platform, depot)
-    return fetches(need, host, depot)
-
-
-def _toolchain(need: Need, depot: Depot, host: HostRecord, work: Path, on_file: OnFile) -> Toolchain:
-    request = need.request
-    return choose_toolchain(
-        need.cuda,
-        host,
-        request.gpus,
-        driver=request.driver,
-        folder=depot.layout.toolchains,
-        work=work,
-        on_file=on_file,
-    )
-
-
-def _require_buildable(platform: Platform, here: Platform, depot: Depot) -> None:
-    """:raises IncompatibleError: when no library is made for a platform, or not on this machine."""
-    targets = [str(row) for row in TARGETS]
-    if str(platform) not in targets:
-        raise IncompatibleError(
-            f"Nothing is built for {platform}: there are {', '.join(targets)}.",
-            hint=f"Build for the system that it should run on: --target {targets[0]}",
-        )
-    if not depot.remotes.all() and next(depot.actions.files(), None) is None:  # nobody has device code
-        require_compiling(here)
 
 
 def _plan(
@@ -293,15 +277,10 @@ def _plan(
     on_file: OnFile,
     work: Path,
 ) -> BuildPlan:
-    request, toolchain = need.request, _toolchain(need, depot, host, work, on_file)
+    request, folder = need.request, depot.layout.toolchains
+    toolchain = choose_toolchain(
+        need.cuda, host, request.gpus, driver=request.driver, folder=folder, work=work, on_file=on_file
+    )
     note(f"nvcc {toolchain.nvcc.version}: {toolchain.reason}; host side by {toolchain.host_side}.")
     trees = obtain_sources(need.sources, depot.layout.upstreams, on_file)
     return prepare(trees, request.selection, request.gpus, request.platform, toolchain, depot, options, on_file)
-
-
-def _require_fit(request: Request, manifest: Manifest) -> None:
-    if reasons := unmet(request, manifest):
-        raise IncompatibleError(
-            f"The library was built and is kept, but the host that it is for cannot use it: {'; '.join(reasons)}.",
-            hint="Build on the oldest system that it must run on, for example in a container of that system.",
-        )

@@ -46,13 +46,21 @@ class LibraryResult(msgspec.Struct, frozen=True):
         return f"<LibraryResult {self.status}, {self.manifest!r}, in {self.path}>"
 
 
-def understand(wanted: LibraryRequest, host: HostRecord, depot: Depot) -> Need:
+def understand(wanted: LibraryRequest, host: HostRecord, depot: Depot, *, for_wheel: bool = False) -> Need:
     """Make a request concrete for one host.
 
-    :raises UsageError: for an upstream or a selection that is not known.
+    :param for_wheel: the library gets into a wheel, which is the Python package of the default family.
+    :raises UsageError: for an upstream or a selection that is not known, or a wheel without its package's family.
     :raises IncompatibleError: for a GPU that the kernels cannot run on, or that no family asked for has kernels for.
     :raises NetworkError: when an upstream must be checked and the network is not there.
     """
+    package = default_family()
+    if for_wheel and wanted.families is not None and package.name not in wanted.families:
+        raise UsageError(
+            f"A wheel of {', '.join(sorted(wanted.families))} by itself cannot be made: it holds the Python package of "
+            f"{package.title}, which calls that family for what others lack.",
+            hint="Ask for both: --families all",
+        )
     architectures = choose_architectures(wanted.arch or Gpus.NATIVE, host, oldest_gpu())
     platform = wanted.target or host.platform
     here = platform == host.platform
@@ -67,7 +75,11 @@ def understand(wanted: LibraryRequest, host: HostRecord, depot: Depot) -> Need:
     selection = select(wanted.selected, frozenset(there))
     features = frozenset().union(*(source.features for source in known.values()))
     selection = Selection(selection.units, selection.features & features)
-    cuda = wanted.cuda or AnyCuda.AUTO
+    cuda, compiler = wanted.cuda or AnyCuda.AUTO, None
+    if isinstance(cuda, Path):
+        from flashdepot.toolchain.nvcc import named_compiler  # noqa: PLC0415  (starts a program, which a hit never does)
+
+        compiler = named_compiler(cuda)
     request = Request(
         upstreams={family: known[family].id for family in selection.families},
         selection=selection,
@@ -78,7 +90,7 @@ def understand(wanted: LibraryRequest, host: HostRecord, depot: Depot) -> Need:
         libc_name=host.libc_name if here else None,
         cuda_major=cuda.major if isinstance(cuda, Version) else None,
         c_layer=c_layer_digest(),
-        compiler=_compiler_of(cuda) if isinstance(cuda, Path) else None,
+        compiler=compiler,
     )
     return Need(
         request,
@@ -86,21 +98,6 @@ def understand(wanted: LibraryRequest, host: HostRecord, depot: Depot) -> Need:
         cuda,
         " ".join(filter(None, (architectures.note, *left_out, *notes, *_unproven(families, served, platform)))),
     )
-
-
-def understand_for_wheel(wanted: LibraryRequest, host: HostRecord, depot: Depot) -> Need:
-    """As :func:`understand`, for a library that gets into a wheel.
-
-    :raises UsageError: when the families leave out the one whose Python package the wheel is.
-    """
-    package = default_family()
-    if wanted.families is not None and package.name not in wanted.families:
-        raise UsageError(
-            f"A wheel of {', '.join(sorted(wanted.families))} by itself cannot be made: it holds the Python package of "
-            f"{package.title}, which calls that family for what others lack.",
-            hint="Ask for both: --families all",
-        )
-    return understand(wanted, host, depot)
 
 
 def _asked(
@@ -173,12 +170,6 @@ def _serving(
             )
     left_out = [f"{f.title} is left out: it {lacks[f.name][0]}." for f in families if f not in serving]
     return serving, tuple(left_out)
-
-
-def _compiler_of(toolkit: Path) -> str:
-    from flashdepot.toolchain.nvcc import named_compiler  # noqa: PLC0415  (starts a program, which a hit never does)
-
-    return named_compiler(toolkit)
 
 
 def most_of(need: Need, depot: Depot) -> Manifest | None:

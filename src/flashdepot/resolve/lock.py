@@ -53,11 +53,15 @@ class LockedWheel(msgspec.Struct, frozen=True):
         return not self.recipe_key and not self.wheel.sha256
 
 
-class LockedName(msgspec.Struct, frozen=True):
+class LockedName(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A small wheel next to the locked one, which flashdepot makes where it is installed: its file and its SHA-256."""
 
     filename: str
-    sha256: str
+    sha256: Digest
+
+    def __post_init__(self) -> None:
+        """:raises ValueError: for what is not the name of a wheel."""
+        _wheel_name(self.filename, "names")
 
     @property
     def distribution(self) -> str:
@@ -117,7 +121,7 @@ class Lock(msgspec.Struct, frozen=True):
         document = read(data, _Document)
         if document.schema != LOCK_SCHEMA:
             raise ValueError(f"schema is {document.schema}: this flashdepot reads {LOCK_SCHEMA}")
-        return cls(document.wheel.locked(), document.facts.environment(), tuple(n.locked() for n in document.names))
+        return cls(document.wheel.locked(), document.facts.environment(), document.names)
 
 
 class _WheelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -134,10 +138,7 @@ class _WheelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """:raises ValueError: for what cannot be pinned."""
         if self.source == PIP:
             raise _wrong("source", PIP, "ours, official or a collection: what is still to be compiled cannot be pinned")
-        try:
-            name = WheelName.parse(self.filename)
-        except UsageError as error:
-            raise ValueError(f"wheel.filename: {error.message}") from error
+        name = _wheel_name(self.filename, "wheel")
         ours = self.source == OURS
         if ours != (self.recipe_key is not None):
             raise ValueError(f"wheel.recipe_key is {'missing' if ours else 'not a key of a published wheel'}")
@@ -145,14 +146,8 @@ class _WheelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError("wheel.url is not a key of our wheel, which recipe_key names")
         if not ours:
             self._require_url()
-        known = {
-            "url": self.url,
-            "size": self.size,
-            "sha256": self.sha256 or "",
-            "sass": self.sass,
-            "ptx": self.ptx or "",
-        }
-        wheel = PublishedWheel.of(name, self.source, seen=True, **known)
+        known = {"url": self.url, "size": self.size, "sass": self.sass, "ptx": self.ptx or ""}
+        wheel = PublishedWheel.of(name, self.source, seen=True, sha256=self.sha256 or "", **known)
         return LockedWheel(str(name), wheel, self.recipe_key or "")
 
     def _require_url(self) -> None:
@@ -167,6 +162,13 @@ class _WheelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise _wrong("url", url, "https://, because no wheel.sha256 pins the bytes")
         if filename_of_url(url) != self.filename:
             raise _wrong("url", url, f"an address that ends with wheel.filename, {self.filename}")
+
+
+def _wheel_name(filename: str, table: str) -> WheelName:
+    try:
+        return WheelName.parse(filename)
+    except UsageError as error:
+        raise ValueError(f"{table}.filename: {error.message}") from error
 
 
 def _wrong(key: str, value: str, expected: str) -> ValueError:
@@ -201,24 +203,11 @@ class _FactsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
-class _NameTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    filename: str
-    sha256: Digest
-
-    def locked(self) -> LockedName:
-        """:raises ValueError: for what is not the name of a wheel."""
-        try:
-            WheelName.parse(self.filename)
-        except UsageError as error:
-            raise ValueError(f"names.filename: {error.message}") from error
-        return LockedName(self.filename, self.sha256)
-
-
 class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     schema: int
     wheel: _WheelTable
     facts: _FactsTable
-    names: tuple[_NameTable, ...] = ()
+    names: tuple[LockedName, ...] = ()
 
 
 _HEAD = (
