@@ -160,7 +160,6 @@ def _words(value: Any, key: str, path: Path) -> list[str]:
 
 
 def _word(value: Any, key: str, path: Path) -> str:
-    """A text or a number; a list in the list of an axis is joined by commas, as the command line has it."""
     members = value if isinstance(value, list) else [value]
     if not members or not all(isinstance(word, (str, int, float)) and not isinstance(word, bool) for word in members):
         raise UsageError(f"{path}: '{key}' must be texts or numbers, or lists of these.")

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from flashdepot.api.acquire import open_depot
     from flashdepot.api.answers import check, doctor, explain, explain_command, host
     from flashdepot.api.client import Client
-    from flashdepot.api.environments import InstallRequest, install
-    from flashdepot.api.libraries import build, get, link, pull, vendor, wheel
+    from flashdepot.api.environments import InstallRequest, install, plan_install
+    from flashdepot.api.libraries import build, get, link, plan_library, pull, vendor, wheel
     from flashdepot.api.publishing import index, plan_publish, publish
     from flashdepot.api.sharing import audit, push, sync
     from flashdepot.api.wheels import lock, resolve
@@ -37,38 +37,26 @@ if TYPE_CHECKING:
     from flashdepot.resolve.project import library_request
 
 _PLACES = {
-    "Client": "flashdepot.api.client",
-    "Compiling": "flashdepot.model.limits",
-    "Environment": "flashdepot.model.environment",
-    "Depot": "flashdepot.depot",
-    "Events": "flashdepot.events",
-    "InstallRequest": "flashdepot.api.environments",
-    "LibraryRequest": "flashdepot.model.request",
-    "Limits": "flashdepot.model.limits",
-    "WheelRequest": "flashdepot.model.candidate",
-    "audit": "flashdepot.api.sharing",
-    "build": "flashdepot.api.libraries",
-    "check": "flashdepot.api.answers",
-    "doctor": "flashdepot.api.answers",
-    "explain": "flashdepot.api.answers",
-    "explain_command": "flashdepot.api.answers",
-    "get": "flashdepot.api.libraries",
-    "host": "flashdepot.api.answers",
-    "index": "flashdepot.api.publishing",
-    "install": "flashdepot.api.environments",
-    "library_request": "flashdepot.resolve.project",
-    "link": "flashdepot.api.libraries",
-    "lock": "flashdepot.api.wheels",
-    "open_depot": "flashdepot.api.acquire",
-    "plan_publish": "flashdepot.api.publishing",
-    "publish": "flashdepot.api.publishing",
-    "pull": "flashdepot.api.libraries",
-    "push": "flashdepot.api.sharing",
-    "read_matrix": "flashdepot.publish",
-    "resolve": "flashdepot.api.wheels",
-    "sync": "flashdepot.api.sharing",
-    "vendor": "flashdepot.api.libraries",
-    "wheel": "flashdepot.api.libraries",
+    name: f"flashdepot.{module}"
+    for module, names in {
+        "api.acquire": "open_depot",
+        "api.answers": "check doctor explain explain_command host",
+        "api.client": "Client",
+        "api.environments": "InstallRequest install plan_install",
+        "api.libraries": "build get link plan_library pull vendor wheel",
+        "api.publishing": "index plan_publish publish",
+        "api.sharing": "audit push sync",
+        "api.wheels": "lock resolve",
+        "depot": "Depot",
+        "events": "Events",
+        "model.candidate": "WheelRequest",
+        "model.environment": "Environment",
+        "model.limits": "Compiling Limits",
+        "model.request": "LibraryRequest",
+        "publish": "read_matrix",
+        "resolve.project": "library_request",
+    }.items()
+    for name in names.split()
 }
 """Where each name is: imported when it is first asked for, so that a call pays for its own imports and no others."""
 
@@ -96,6 +84,8 @@ __all__ = [
     "link",
     "lock",
     "open_depot",
+    "plan_install",
+    "plan_library",
     "plan_publish",
     "publish",
     "pull",

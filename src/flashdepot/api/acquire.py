@@ -197,7 +197,6 @@ def _surveyed(limits: Limits) -> Limits:
 
 
 def _tell_rejected(choice: DepotChoice, events: Events) -> None:
-    """Say why what is stored was not taken."""
     for manifest, reasons in choice.rejected[:_REJECTED_SHOWN]:
         events.note(f"The stored library {manifest.recipe_key[:12]} was not taken: {'; '.join(reasons)}.")
     if (more := len(choice.rejected) - _REJECTED_SHOWN) > 0:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
+from flashdepot import api
 from flashdepot.api.acquire import open_depot
 from flashdepot.api.given import Given
 from flashdepot.errors import UsageError
@@ -128,30 +129,23 @@ class Client:
 
     def get(self, *, out: str | Path | None = None, **words: Unpack[Words]) -> LibraryResult:
         """A library that serves: stored, a remote's, or built now. ``path`` is its folder, ``out`` a copy that can be moved."""
-        from flashdepot.api.libraries import get  # noqa: PLC0415  (as below: a call pays for its own imports)
-
         folder = Path(out) if out is not None else None
-        return get(_request(words), out=folder, **self._how())
+        return api.get(_request(words), out=folder, **self._how())
 
     def plan(self, **words: Unpack[Words]) -> LibraryPlan:
         """What :meth:`get` would do; nothing is fetched or compiled."""
-        from flashdepot.api.libraries import plan_library  # noqa: PLC0415
-
-        return plan_library(_request(words), **self._how())
+        return api.plan_library(_request(words), **self._how())
 
     def wheel(self, out: str | Path = ".", **words: Unpack[Words]) -> WheelResult:
         """A Python wheel for every torch and every Python, in the folder ``out``."""
-        from flashdepot.api.libraries import wheel  # noqa: PLC0415
-
-        return wheel(_request(words), out=Path(out), **self._how())
+        return api.wheel(_request(words), out=Path(out), **self._how())
 
     def link(self, *, static: bool = False, get: bool = True, **words: Unpack[Words]) -> LinkArguments:
         """The library to link a program with, and the arguments for it; with ``get`` it is got where it is not stored."""
-        from flashdepot.api.libraries import link  # noqa: PLC0415
         from flashdepot.link.library import LinkKind  # noqa: PLC0415
         from flashdepot.link.lines import flags  # noqa: PLC0415
 
-        found = link(_request(words), may_build=get, **self._how())
+        found = api.link(_request(words), may_build=get, **self._how())
         arguments = flags(found, LinkKind.STATIC if static else LinkKind.SHARED)
         return LinkArguments(found.root, tuple(arguments.compile), tuple(arguments.link))
 
@@ -172,47 +166,38 @@ class Client:
 
     def plan_install(self, *, sources: Iterable[str] = (), **words: Unpack[Words]) -> InstallPlan:
         """Which wheel :meth:`install` would take, and why; nothing is changed."""
-        from flashdepot.api.environments import InstallRequest, plan_install  # noqa: PLC0415
-
-        request = InstallRequest(_request(words), frozenset(sources))
-        return plan_install(request, python=self._real_python(), **self._how(is_here=True))
+        request = api.InstallRequest(_request(words), frozenset(sources))
+        return api.plan_install(request, python=self._real_python(), **self._how(is_here=True))
 
     def install(
         self, *, sources: Iterable[str] = (), accept_unverified: bool = False, **words: Unpack[Words]
     ) -> InstallResult:
         """Install flash-attn into the Python environment, verified there or undone."""
-        from flashdepot.api.environments import InstallRequest, install  # noqa: PLC0415
-
-        request = InstallRequest(_request(words), frozenset(sources))
-        python = self._real_python()
-        return install(request, python=python, accept_unverified=accept_unverified, **self._how(is_here=True))
+        request = api.InstallRequest(_request(words), frozenset(sources))
+        how = self._how(is_here=True)
+        return api.install(request, python=self._real_python(), accept_unverified=accept_unverified, **how)
 
     def check(self, files: str | Path | Iterable[str | Path]) -> list[Report]:
         """Whether wheels and libraries fit, by their bytes; a folder is one that :meth:`get` wrote."""
-        from flashdepot.api.answers import check  # noqa: PLC0415
-
         given = self._given
-        return check(files, python=given.python, named=given.named, host=given.saved, events=self._events)
+        return api.check(files, python=given.python, named=given.named, host=given.saved, events=self._events)
 
     def doctor(self, intention: str = "install", **words: Unpack[Words]) -> list[Diagnosis]:
         """What stands in the way of ``install``, ``build``, ``link`` or ``run``, worst first."""
-        from flashdepot.api.answers import doctor  # noqa: PLC0415
         from flashdepot.diagnose import Intention  # noqa: PLC0415
 
         known = [member.value for member in Intention]
         if intention not in known:
             raise UsageError(f"'{intention}' is not an intention: there are {', '.join(known)}.")
-        return doctor(Intention(intention), _request(words), host=self.host())
+        return api.doctor(Intention(intention), _request(words), host=self.host())
 
     def explain(self, log: str | Path | BinaryIO) -> LogReport:
         """The causes that a log shows: its text, the path of its file, or an open file."""
-        from flashdepot.api.answers import explain  # noqa: PLC0415
-
         if isinstance(log, Path):
             with log.open("rb") as file:
-                return explain(file, self._given.saved)
+                return api.explain(file, self._given.saved)
         stream = io.BytesIO(log.encode()) if isinstance(log, str) else log
-        return explain(stream, self._given.saved)
+        return api.explain(stream, self._given.saved)
 
     def _how(self, *, is_here: bool = False) -> How:
         host = None if is_here else self._given.machine

@@ -218,7 +218,6 @@ def install(
 
 
 def _accepted(address: WheelAddress, events: Events) -> bool:
-    """Whether to take a wheel whose digest is not published; asked where it is not."""
     if address.sha256:
         return False
     question = f"No SHA-256 is published for {address.filename}: only {address.host} says what it should be."

@@ -224,7 +224,8 @@ def publish(
     targets: list[OpenRemote] = []
     if may_push:
         targets = [remotes.named(name) for name in matrix.remotes] or pushed_to(remotes)
-    key = _key(targets)
+    signs = not all(remote.settings.unsigned for remote in targets)
+    key = choose_key(UserSettings.of_this_user()) if signs else None
     # What is built goes where it is to go once it is verified, and not before.
     context = replace(context, depot=Depot(depot.root, events.warn, remotes.only_read()))
     asks = may_compile(context.limits)[0] is not Compiling.ALWAYS
@@ -240,13 +241,6 @@ def publish(
         report.write()
         on_part(done)
     return _with_index(report, context)
-
-
-def _key(targets: Sequence[OpenRemote]) -> SigningKey | None:
-    """The key to sign with; :raises UsageError: when there is none and a remote is to be pushed to."""
-    if all(remote.settings.unsigned for remote in targets):
-        return None
-    return choose_key(UserSettings.of_this_user())
 
 
 def _make(
@@ -284,7 +278,6 @@ def _make(
 
 
 def _with_index(report: PublishReport, context: Context) -> PublishReport:
-    """The index of all wheels that were verified, where the file names one."""
     wheels = [report.out / part.wheel for part in report.parts if part.proven]
     if report.matrix.index is not None and wheels:
         try:

@@ -179,7 +179,6 @@ def _drawn(need: Need, sample: int | None) -> list[str]:
 
 
 def _to_countersign(remotes: Remotes) -> tuple[SigningKey, list[OpenRemote]]:
-    """What to sign with, and the remotes where; before anything is compiled for it."""
     from flashdepot.remotes.keys import choose_key  # noqa: PLC0415
     from flashdepot.remotes.user_settings import UserSettings  # noqa: PLC0415
 

@@ -52,7 +52,6 @@ class Commands(click.Group):
             formatter.write_dl([(name, found.get_short_help_str(limit=1000)) for name, found in commands if found])
 
     def _in_groups(self, ctx: click.Context, word: str) -> str:
-        """A sentence, after a space, with the groups of this one that have a command of that name; empty where none has."""
         commands = [self.get_command(ctx, name) for name in self.list_commands(ctx)]
         groups = [command for command in commands if isinstance(command, click.Group)]
         found = [f"'{ctx.command_path} {group.name} {word}'" for group in groups if word in group.list_commands(ctx)]
@@ -184,7 +183,6 @@ def _terminate(_number: int, _frame: FrameType | None) -> None:
 
 
 def _require_folder() -> None:
-    """:raises UsageError: where the working folder was removed, or may not be read."""
     try:
         os.getcwd()  # noqa: PTH109  (Path.cwd() costs an import)
     except OSError as error:

@@ -85,7 +85,6 @@ def _say_outcome(outcome: RefreshOutcome) -> None:
 
 
 def _failure(failed: list[RefreshOutcome], asked: int) -> FlashdepotError:
-    """The error of the one source that failed, or one for several."""
     errors = [outcome.error for outcome in failed if outcome.error]
     if len(errors) == 1:
         return errors[0]
@@ -187,10 +186,6 @@ def _age(loaded: Catalog) -> str:
 
 
 def _selected(depot: Depot, wanted: Filter) -> tuple[Catalog, list[PublishedWheel]]:
-    """The catalog, and the wheels in it that the options ask for.
-
-    :raises UsageError: for a source that there is not.
-    """
     loaded = api.catalog(depot, terminal())
     names = [collection.name for collection in loaded.collections]
     if wanted.source and wanted.source not in names:

@@ -229,7 +229,6 @@ def clean(depot: Depot, *, libraries: bool, yes: bool, dry_run: bool) -> View:
 
 
 def _freed(depot: Depot, planned: GcPlan, said: list[str], *, yes: bool, dry_run: bool) -> View:
-    """A plan, executed when it is agreed to."""
     if not wants_json():
         kinds: dict[tuple[str, str], list[int]] = {}
         for removal in planned.removals:

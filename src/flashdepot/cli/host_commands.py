@@ -80,7 +80,6 @@ def doctor(intention: str, arch: str | None, given: Given, depot: Depot) -> View
 
 
 def _page(intention: str, findings: Sequence[Diagnosis], code: int) -> str:
-    """The findings, three lines each, and a last line with the verdict."""
     from flashdepot.diagnose import severity_word  # noqa: PLC0415
 
     lines = []

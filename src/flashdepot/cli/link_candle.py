@@ -147,7 +147,6 @@ def candle(
 
 
 def _environment(which: Which) -> Environment:
-    """Where the program is to run; of another system than the machine's nothing more is known."""
     facts = facts_of(which.asked.host or runtime_facts())
     target = which.asked.wanted.words["target"]
     asked = parse_target(target).platform if target else facts.platform
@@ -155,7 +154,6 @@ def _environment(which: Which) -> Environment:
 
 
 def _again(which: Which, crate: str) -> Command:
-    """The command that writes the set-up, with the words that were given here."""
     return Command(
         "link candle", {"write": True, "v3": crate == CRATE_V3, **which.asked.wanted.words, **named_machine()}
     )

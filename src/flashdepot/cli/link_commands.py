@@ -106,7 +106,6 @@ _options = options(
 
 
 def _chosen(kind: str | None, which: dict[str, Any]) -> tuple[LinkableLibrary, LinkKind, dict[str, Any]]:
-    """The library, of which kind, and what every ``--json`` says of it."""
     library, chosen = Which(**which).linkable(), LinkKind(kind or LinkKind.SHARED)
     library.require(chosen)
     return library, chosen, {**library.to_json(), "kind": chosen.value}

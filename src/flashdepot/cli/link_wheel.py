@@ -56,7 +56,6 @@ def wheel(file: Path, given: Given, out: Path | None, *, force: bool) -> View:
 
 
 def _report(file: Path, place: Place) -> Report:
-    """What ``flashdepot check`` says of the wheel, and whether torch is one that the wheel asks for."""
     report = check_file(file, place)
     if report.verdict is Outcome.DAMAGED:
         return report

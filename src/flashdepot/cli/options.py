@@ -102,11 +102,7 @@ def _option(name: str) -> Callable[[Command], Command]:
     return click.option(*spelled, shell_complete=completed(word.values), metavar=word.metavar, help=word.help)
 
 
-def _wanted(**words: str | None) -> Wanted:
-    return Wanted(words)
-
-
-selection_options = into("wanted", _wanted, *map(_option, WORDS))
+selection_options = into("wanted", lambda **words: Wanted(words), *map(_option, WORDS))
 """What a :class:`LibraryRequest` is made of: the argument ``wanted``, a :class:`Wanted`."""
 
 _OPTIONS: Mapping[str, Callable[[Any], Any]] = {

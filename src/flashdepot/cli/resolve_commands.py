@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ from flashdepot.model.diagnosis import Verdict
 from flashdepot.model.wheel import COMMUNITY, FLASH_ATTN, OURS
 from flashdepot.resolve.decide import NOT_LISTED, explain
 from flashdepot.resolve.lock import LOCK_NAME, Lock
-from flashdepot.resolve.plan import Help, helps
+from flashdepot.resolve.plan import helps
 
 EXIT_CODES = {
     Verdict.FITS: 0,
@@ -90,7 +89,8 @@ def resolve(named: str | None, depot: Depot, **asked: Any) -> View:
     question, plan = answered(depot, asked)
     if named is not None:
         return _explained(plan, named)
-    helped = _helps(plan)
+    is_good = plan.chosen is not None and not plan.chosen.candidate.origin.compiles
+    helped = () if is_good else helps(plan)
     commands = [str(question.with_help(one)) for one in helped]
     take = [question.taking(plan)] if plan.chosen else []
     code = exit_code(plan)
@@ -111,12 +111,6 @@ def resolve(named: str | None, depot: Depot, **asked: Any) -> View:
     return View(document, [page, *(f"\n  {command}" for command in last[:1])], status=code)
 
 
-def _helps(plan: Plan) -> Sequence[Help]:
-    """What would give a better answer, where this one is none or a build."""
-    chosen = plan.chosen
-    return helps(plan) if chosen is None or chosen.candidate.origin.compiles else ()
-
-
 def exit_code(plan: Plan) -> int:
     """0 for a choice, that of a missing fact, or that of nothing compatible."""
     if plan.chosen is not None:
@@ -125,7 +119,6 @@ def exit_code(plan: Plan) -> int:
 
 
 def _explained(plan: Plan, named: str) -> View:
-    """What was named, judged by every rule; the exit code is that of the nearest to fit."""
     found = explain(plan, named)
     if found[0].candidate.wheel.source == NOT_LISTED:
         say(f"{named} is not in the catalog, so only its name is judged.")
@@ -188,7 +181,6 @@ _NO_DIGEST = "  its SHA-256 is not known yet; the first 'flashdepot install' of 
 
 
 def _described(state: LockState, path: Path) -> str:
-    """Whether a lock fits, and what speaks against it."""
     fits = "fits" if state.verdict is Verdict.FITS else state.verdict
     lines = [f"{path}: {state.lock.locked.filename} {fits}"]
     for reason in state.reasons:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from flashdepot.kernels import oldest_gpu
-from flashdepot.model.candidate import Candidate, Judged, Origin, Plan, Rejection
-from flashdepot.model.diagnosis import Diagnosis, Verdict
+from flashdepot.model.candidate import Candidate, Judged, Origin, Plan
+from flashdepot.model.diagnosis import Verdict
 from flashdepot.model.environment import NO_TORCH, Environment
 from flashdepot.model.limits import duration, size
 from flashdepot.resolve.decide import why_before
@@ -162,14 +162,10 @@ def _fits(candidate: Candidate, facts: Environment) -> str:
 def _reasons(judged: Judged) -> Iterator[str]:
     for reason in judged.reasons:
         yield f"{_INDENT}{reason.text}"
-        yield f"{_INDENT}-> {_advice(reason)}"
-
-
-def _advice(reason: Diagnosis) -> str:
-    """What helps. An option that tells a missing fact is an example: its value is nobody's answer."""
-    fix = str(reason.fix)
-    is_example = reason.verdict is Verdict.UNCERTAIN and fix.startswith("--")
-    return f"give it, for example {fix}" if is_example else fix
+        fix = str(reason.fix)
+        # An option that tells a missing fact is an example: its value is nobody's answer.
+        is_example = reason.verdict is Verdict.UNCERTAIN and fix.startswith("--")
+        yield f"{_INDENT}-> {'give it, for example ' if is_example else ''}{fix}"
 
 
 def _counts(plan: Plan) -> Iterator[str]:
@@ -177,11 +173,8 @@ def _counts(plan: Plan) -> Iterator[str]:
     yield f"  {plan.considered:,} considered: {fit:,} fit, {len(plan.uncertain):,} may; left out are"
     width = max(len(f"{rejection.count:,}") for rejection in plan.rejections)
     for rejection in plan.rejections:
-        yield f"    {rejection.count:>{width},}  {_RULED_OUT[rejection.rule]}{_nearest(rejection)}"
-
-
-def _nearest(rejection: Rejection) -> str:
-    return f" (nearest: {rejection.nearest})" if rejection.nearest else ""
+        nearest = f" (nearest: {rejection.nearest})" if rejection.nearest else ""
+        yield f"    {rejection.count:>{width},}  {_RULED_OUT[rejection.rule]}{nearest}"
 
 
 def describe_explained(named: str, found: Sequence[Judged], plan: Plan) -> str:
@@ -199,7 +192,6 @@ def describe_explained(named: str, found: Sequence[Judged], plan: Plan) -> str:
 
 
 def _standing(judged: Judged, plan: Plan) -> list[str]:
-    """Where one that fits stands among those that may be taken."""
     urls = [ranked.candidate.wheel.url for ranked in plan.ranked]
     chosen = plan.chosen
     if chosen is None or not judged.candidate.wheel.url or judged.candidate.wheel.url not in urls:

@@ -84,7 +84,6 @@ def sync(names: tuple[str, ...], depot: Depot, *, dry_run: bool) -> View:
 
 
 def _sync_row(one: sharing.RemoteSync) -> dict[str, Any]:
-    """What ``--json`` says of one remote: what was fetched and pushed, in a dry run what would be."""
     plan, done = one.plan, one.done
     fetched = done.fetched if done else [statement.summary for statement in plan.fetched] if plan else []
     pushed = plan.pushed if plan and (done or one.problem is None) else ()

@@ -78,7 +78,6 @@ def give(project: Project, consents: Consents) -> None:
 
 
 def _state(path: Path, digest: str) -> str:
-    """Whether a file is still the one that was trusted."""
     try:
         return "unchanged" if sha256(path.read_bytes()).hexdigest() == digest else "changed"
     except OSError:

@@ -63,12 +63,10 @@ def wheel(out: Path, names: str, kernels: Path | None, asked: Asked, *, jax: boo
 
 
 def _one_or_all(documents: list[Any]) -> Any:
-    """One document for one target, a list for several."""
     return documents[0] if len(documents) == 1 else documents
 
 
 def _document(made: Wheel, library: LibraryResult) -> dict[str, object]:
-    """What ``--json`` says of a wheel; ``status`` is that of the library in it."""
     return {
         "status": library.status,
         **fields(made, "path", "sha256", "size", "version", "tag"),

@@ -134,14 +134,6 @@ def _torch(source: str, torch: str) -> TorchNeed:
     return TorchNeed(".".join(torch.split(".")[:2]))
 
 
-def _preview(source: str, version: str, torch: str) -> str | None:
-    return torch if source == OFFICIAL and is_preview(torch, version) else None
-
-
-def _cuda(source: str, cuda: str) -> CudaNeed | None:
-    return None if is_ours(source) else CudaNeed(cuda or UNKNOWN)
-
-
 def _abi(source: str, torch: str, cuda: str, cxx11_abi: bool | None, platform: str) -> AbiNeed | None:
     if is_ours(source) or "linux" not in platform:
         return None
@@ -190,8 +182,11 @@ READERS: Mapping[str, Reader] = {
     "platform": Reader(("platform",), _platform),
     "accelerator": Reader(("distribution",), lambda _: True),
     "torch": Reader(("source", "torch"), _torch),
-    "preview": Reader(("source", "version", "torch"), _preview),
-    "cuda": Reader(("source", "cuda"), _cuda),
+    "preview": Reader(
+        ("source", "version", "torch"),
+        lambda source, version, torch: torch if source == OFFICIAL and is_preview(torch, version) else None,
+    ),
+    "cuda": Reader(("source", "cuda"), lambda source, cuda: None if is_ours(source) else CudaNeed(cuda or UNKNOWN)),
     "cxx11_abi": Reader(("source", "torch", "cuda", "cxx11_abi", "platform"), _abi),
     "python": Reader(("source", "python", "abi"), _python),
     "libc": Reader(("source", "version", "platform"), _libc),

@@ -64,7 +64,9 @@ def judge_code(facts: Environment, need: CodeNeed) -> Diagnosis | None:
     if unserved:
         return _without_code(facts, need, unserved)
     for gpu in served:
-        if gpu in _TEGRA and not any(code.runs_on(gpu) and _is_tegra(code) for code in need.sass):
+        if gpu in _TEGRA and not any(
+            code.runs_on(gpu) and Architecture(code.major, code.minor) in _TEGRA for code in need.sass
+        ):
             text = f"Its machine code is for {wants}, and a Jetson ({gpu.dotted}) is not promised to run that."
             return Diagnosis.uncertain("sass", wants, str(gpu), text, Command("get", {"arch": str(gpu)}))
     return None
@@ -105,10 +107,6 @@ def judge_driver(facts: Environment, need: DriverNeed) -> Diagnosis | None:
         return None
     fix = f"Update the driver to {wants} or newer."
     return Diagnosis.misfit("driver", wants, str(facts.driver), f"{needs}, and this is {facts.driver}.", fix)
-
-
-def _is_tegra(code: Architecture) -> bool:
-    return Architecture(code.major, code.minor) in _TEGRA
 
 
 def judge_platform(facts: Environment, need: PlatformNeed) -> Diagnosis | None:

@@ -48,7 +48,6 @@ def probe_driver() -> Version | None:
 
 
 def _ask_nvml() -> tuple[Version, tuple[Gpu, ...]] | None:
-    """The driver and the GPUs it serves; ``None`` without NVML, or where it refuses."""
     import ctypes  # noqa: PLC0415  (a depot hit asks only for the driver)
 
     nvml = _load_nvml()

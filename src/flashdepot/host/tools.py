@@ -37,7 +37,6 @@ def _find_msvc() -> tuple[HostCompiler, ...]:
 
 
 def _output(*command: str, encoding: str | None = None) -> str:
-    """What a program prints; empty when it cannot be run."""
     try:
         return run(command, timeout=30, encoding=encoding).output
     except FlashdepotError:

@@ -31,6 +31,7 @@ from flashdepot.index.simple import FILES, file_address
 from flashdepot.kernels import oldest_gpu
 from flashdepot.model.index_record import IndexedFile, IndexedWheel, IndexRecord
 from flashdepot.model.limits import size
+from flashdepot.model.target import Architecture
 from flashdepot.model.wheel import FLASH_ATTN, OLDEST_PYTHON, OLDEST_TORCH
 from flashdepot.remotes.trust import ENDING
 
@@ -56,7 +57,7 @@ def page(record: IndexRecord, shown: Sequence[Shelf]) -> str:
         answers="\n".join(_answer(number, answer, base) for number, answer in enumerate(found)),
         count=len(plain),
         versions=escape(", ".join(sorted({Version(w.version).public for w in plain}, key=Version, reverse=True))),
-        heads="".join(f'<th scope="col">{architecture}</th>' for architecture in _columns()),
+        heads="".join(f'<th scope="col">{gpu.dotted}</th>' for gpu in _gpus()),
         heat="\n".join(_heat(plain)),
         files="\n".join(
             [_file(number, wheel) for number, wheel in enumerate(_newest_first(record.wheels))]
@@ -88,7 +89,6 @@ def _question(question: Selector) -> str:
 
 
 def _rules(asked: Sequence[Selector], found: Sequence[Serving]) -> Iterator[str]:
-    """What shows an answer when its combination is chosen."""
     identifiers = [{option.value: f"{q.name}-{n}" for n, option in enumerate(q.options)} for q in asked]
     for number, answer in enumerate(found):
         selectors = [
@@ -135,12 +135,11 @@ def _project(base: str) -> str:
     )
 
 
-def _columns() -> list[str]:
-    return [known.architecture.dotted for known in known_architectures() if known.architecture >= oldest_gpu()]
+def _gpus() -> list[Architecture]:
+    return [known.architecture for known in known_architectures() if known.architecture >= oldest_gpu()]
 
 
 def _heat(plain: Sequence[IndexedWheel]) -> Iterator[str]:
-    """A row for each version, contents, CUDA and system; a cell has the smallest file that serves a GPU."""
     rows: dict[tuple[str, str, str, str], list[IndexedWheel]] = {}
     for wheel in _newest_first(plain):
         cuda = ".".join(map(str, (*wheel.cuda.numbers, 0)[:2]))
@@ -151,7 +150,7 @@ def _heat(plain: Sequence[IndexedWheel]) -> Iterator[str]:
             system_label(str(wheel.platform)),
         )
         rows.setdefault(key, []).append(wheel)
-    gpus = [known.architecture for known in known_architectures() if known.architecture >= oldest_gpu()]
+    gpus = _gpus()
     for (version, *facts), wheels in rows.items():
         yield f'<tr><th scope="row">{escape(version)}</th>' + "".join(f"<td>{escape(fact)}</td>" for fact in facts)
         for gpu in gpus:
@@ -178,7 +177,6 @@ def _file(number: int, wheel: IndexedWheel) -> str:
 
 
 def _name(number: int, file: IndexedFile) -> str:
-    """The row of a wheel without a library."""
     digest = command(f"name-digest-{number}", file.sha256, f"the SHA-256 of {file.filename}")
     cells = (
         ("Size", size(file.size)),

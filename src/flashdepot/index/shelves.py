@@ -96,7 +96,6 @@ def _mains_in_time(place: _Place, wheels: Sequence[IndexedWheel]) -> Iterator[In
 
 
 def _preference(wheel: IndexedWheel) -> tuple[Version, str]:
-    """What installers order wheels of one tag by: the version, then the build tag."""
     return Version(wheel.version), wheel.filename.split("-")[2]
 
 
@@ -155,7 +154,6 @@ def questions(wheels: Sequence[IndexedWheel]) -> tuple[Selector, ...]:
 
 
 def _is_served(gpu: KnownArchitecture, wheels: Sequence[IndexedWheel]) -> bool:
-    """Whether any wheel has code for it; a Jetson's CPU is ARM64."""
     there = [wheel for wheel in wheels if "Jetson" not in gpu.gpus or wheel.platform.machine == "aarch64"]
     return any(code.runs_on(gpu.architecture) for wheel in there for code in wheel.sass)
 

@@ -104,7 +104,6 @@ def wheel_statement(wheel: HeldWheel) -> bytes:
 
 
 def _merged(envelopes: Sequence[Envelope], payloads: set[bytes]) -> list[Envelope]:
-    """One envelope for each of some payloads, with every signature that there is of it."""
     found: dict[bytes, dict[str, str]] = {}
     for envelope in envelopes:
         if envelope.payload in payloads and envelope.signatures:
@@ -189,7 +188,6 @@ _Held = TypeVar("_Held", HeldWheel, HeldName)
 
 
 def _add(held: dict[str, _Held], wheel: _Held) -> None:
-    """:raises UsageError: when the index has other bytes under that name: somebody may have pinned them."""
     there = held.setdefault(wheel.name, wheel)
     if there.row.sha256 != wheel.row.sha256:
         raise UsageError(
@@ -259,7 +257,6 @@ def _files(
     made: IndexRecord,
     shown: Sequence[Shelf],
 ) -> list[OutputFile]:
-    """All files: first what pages lead to, then the pages."""
     files: list[OutputFile] = []
     for wheel in wheels:
         place = f"{FILES}/{wheel.name}"

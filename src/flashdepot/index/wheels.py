@@ -82,7 +82,6 @@ def _full_version(name: WheelName) -> str:
 
 
 def _fields_of_file(path: Path, name: WheelName, metadata: bytes, uploaded: str) -> dict[str, Any]:
-    """What the record says of every file."""
     return {
         "filename": path.name,
         "sha256": sha256_file(path),

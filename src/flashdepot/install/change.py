@@ -136,7 +136,6 @@ class EnvironmentChange:
         return self._prefix / staged.relative_to(self.staged)
 
     def _undo(self) -> None:
-        """Put back what the journal says. It can be begun again when it is killed itself."""
         replaced, added = self._read_journal()
         for path in added:
             if path not in replaced or _is_there(replaced[path]):
@@ -219,7 +218,6 @@ def _is_there(path: Path) -> bool:
 
 
 def _tree(folder: Path) -> Iterator[Path]:
-    """All that is in a folder; links are not followed."""
     for top, folders, files in os.walk(folder):
         yield from (Path(top, name) for name in (*folders, *files))
 

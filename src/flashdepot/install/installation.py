@@ -240,7 +240,6 @@ def install_names(
 
 
 def _files(names: Sequence[Name], environment: PythonEnvironment) -> list[Path]:
-    """The files of the distributions that have these names now."""
     wanted = {canonicalize_name(name.distribution) for name in names}
     return [
         Path(os.path.normpath(str(distribution.locate_file(file))))

@@ -212,8 +212,6 @@ def build(
 
 
 class _Fetching(Events):
-    """What a fetch says, to whom the build says it."""
-
     def __init__(self, progress: BuildProgress) -> None:
         self._progress = progress
 

@@ -189,7 +189,6 @@ def _published(judged: Judged, plan: Plan) -> Choice:
 
 
 def _why_build(request: InstallRequest, plan: Plan) -> str:
-    """Why it comes to compiling: what the nearest wheel lacks."""
     if request.only_ours:
         return "our wheel was asked for"
     why = "no stored library and no published wheel serves"
@@ -197,7 +196,6 @@ def _why_build(request: InstallRequest, plan: Plan) -> str:
 
 
 def _nothing(plan: Plan) -> IncompatibleError:
-    """The fatal reason, else what keeps our own wheel from fitting, else the nearest wheel."""
     reasons = [plan.fatal] if plan.fatal else []
     reasons += [r for judged in plan.misfits for r in judged.reasons if r.verdict is Verdict.MISFIT]
     reasons += [miss.reason for miss in plan.near_misses]

@@ -84,7 +84,8 @@ def smaller(forecast: Forecast) -> list[str]:
 def sentence(forecast: Forecast) -> str:
     """All of it in one line."""
     left, around = forecast.units - forecast.compiled, forecast.host_sides
-    takes = f"about {duration(forecast.seconds)} with {_compilers(forecast.jobs)}"
+    compilers = "one compiler" if forecast.jobs == 1 else f"{forecast.jobs} compilers at a time"
+    takes = f"about {duration(forecast.seconds)} with {compilers}"
     if not left and not around:
         what = "only the C layer is to be compiled, and linked" if forecast.memory else "only linking is left"
         rest = f"{what}; {takes}" if forecast.memory else f"{what}, about {duration(forecast.seconds)}"
@@ -107,7 +108,3 @@ def sentence(forecast: Forecast) -> str:
         what = ", ".join(f"{fetch.what} {size(fetch.size)}" for fetch in forecast.fetches)
         parts.append(f"and first to fetch {size(sum(fetch.size for fetch in forecast.fetches))} ({what})")
     return f"{'; '.join(parts)}."
-
-
-def _compilers(jobs: int) -> str:
-    return "one compiler" if jobs == 1 else f"{jobs} compilers at a time"

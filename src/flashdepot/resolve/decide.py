@@ -242,7 +242,6 @@ def _near_misses(request: WheelRequest, broken: Iterable[JudgedWheel]) -> tuple[
 
 
 def _rank_miss(one: JudgedWheel) -> tuple[int, tuple[int, int]]:
-    """Fewer uncertainties first, then the nearer."""
     broken = one.misfit
     return len(one.reasons), _distance(broken.expected, broken.observed) if broken is not None else _FAR
 

@@ -89,7 +89,6 @@ def override(facts: Environment, named: NamedFacts) -> Environment:
 
 
 def _with_platform(facts: Environment, text: str) -> Environment:
-    """``linux-x86_64``, or a wheel's platform tag, which may tell the C library as well."""
     platform, floor = platform_of(text), glibc_floor(text)
     if platform is None:
         platform = Platform.parse(text)

@@ -70,7 +70,9 @@ def understand(wanted: LibraryRequest, host: HostRecord, depot: Depot, *, for_wh
     sources = {family.name: named.get(family.name) or family.sources.default_version() for family in families}
     known = {f.name: f.sources.identify(sources[f.name], depot.layout.upstreams) for f in families}
     gpus = architectures.wanted
-    served = {f.name: gpus if _is_meant(f, wanted) else [gpu for gpu in gpus if f.is_tested(gpu)] for f in families}
+    # A family that nobody named is there only for the GPUs that it is tested on.
+    meant = [f for f in families if wanted.families is not None or f is package]
+    served = {f.name: gpus if f in meant else [gpu for gpu in gpus if f.is_tested(gpu)] for f in families}
     there = (u for f in families for u in known[f.name].units if any(f.runs(u, gpu) for gpu in served[f.name]))
     selection = select(wanted.selected, frozenset(there))
     features = frozenset().union(*(source.features for source in known.values()))
@@ -119,11 +121,6 @@ def _asked(
         if not family.compiles_here(host.platform)
     ]
     return [package.name, *(f.name for f in proven if f.compiles_here(host.platform))], tuple(notes)
-
-
-def _is_meant(family: Family, wanted: LibraryRequest) -> bool:
-    """Whether a family is there for every GPU that it has kernels for: one that nobody named, only where it is tested."""
-    return wanted.families is not None or family is default_family()
 
 
 def _unproven(

@@ -70,7 +70,6 @@ def contents_words(selection: Selection) -> Iterator[str]:
 
 
 def _has(selection: Selection, profile: Profile) -> bool:
-    """Whether passes, dtypes and features are a profile's."""
     return (
         {unit.pass_ for unit in selection.units} == (profile.passes or {*Pass})
         and {unit.dtype for unit in selection.units} - {Dtype.E4M3} == (profile.dtypes or {*HALVES})

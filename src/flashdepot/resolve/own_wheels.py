@@ -118,7 +118,6 @@ def _version(request: WheelRequest, library: LibraryRequest) -> str | None:
 
 
 def _stored(request: WheelRequest, need: Need | None, origin: Origin, manifest: Manifest) -> Judged:
-    """Our wheel over a library that the depot or a remote has."""
     wheel = _our_wheel(
         manifest.upstream.version,
         manifest.toolchain.cuda,
@@ -133,7 +132,6 @@ def _stored(request: WheelRequest, need: Need | None, origin: Origin, manifest: 
 
 
 def _builds(request: WheelRequest, need: Need, ours: OwnWheels) -> Iterator[Judged]:
-    """What compiling would give: with the CUDA that is taken by itself, and with 12.8 where the driver serves no newer."""
     first = _to_build(request, need, ours)
     yield first
     if need.cuda is AnyCuda.AUTO and any(reason.verdict is Verdict.MISFIT for reason in first.reasons):
@@ -143,7 +141,6 @@ def _builds(request: WheelRequest, need: Need, ours: OwnWheels) -> Iterator[Judg
 
 
 def _to_build(request: WheelRequest, need: Need, ours: OwnWheels) -> Judged:
-    """Our wheel over a library that this machine would compile for the request."""
     wanted = need.request.gpus
     reasons = list(_build_place(request.facts, ours.host))
     cuda, sass = provided_version(), wanted
@@ -210,7 +207,6 @@ def _build_place(facts: Environment, host: HostRecord) -> Iterator[Diagnosis]:
 
 
 def _tag(host: HostRecord, facts: Environment) -> str:
-    """The platform tag of what this machine would compile."""
     platform = facts.platform or host.platform
     row = next((row for row in TARGETS if row.platform == platform), None)
     return platform_tag(platform, row.libc_floor if row else None)

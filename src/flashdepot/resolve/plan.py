@@ -15,7 +15,7 @@ from flashdepot.model.candidate import Judged, Plan, PublishedWheel, WheelReques
 from flashdepot.model.environment import Environment
 from flashdepot.model.host import HostRecord
 from flashdepot.model.request import LibraryRequest
-from flashdepot.model.selection import DEFAULT_FAMILY, Selection
+from flashdepot.model.selection import DEFAULT_FAMILY
 from flashdepot.model.target import Platform
 from flashdepot.model.wheel import COMMUNITY, INDEX, MADE_HERE, OFFICIAL
 from flashdepot.resolve.decide import decide, never_fits, takable
@@ -57,7 +57,10 @@ def _indexed(request: WheelRequest, ours: OwnWheels) -> Iterator[Judged]:
     if need is not None:
         from flashdepot.resolve.own_indexes import index_candidates  # noqa: PLC0415  (few name one)
 
-        yield from index_candidates(request, _served_by(need.request.selection, ours.library))
+        every = need.request.selection
+        alone = replace(every, units=frozenset(unit for unit in every.units if unit.family == DEFAULT_FAMILY))
+        # Of families that nobody named only the default one will do, where there is no wheel with all.
+        yield from index_candidates(request, (every, alone) if ours.library.families is None else (every,))
 
 
 KINDS: Sequence[Callable[[WheelRequest, OwnWheels], Iterable[Judged]]] = (
@@ -65,12 +68,6 @@ KINDS: Sequence[Callable[[WheelRequest, OwnWheels], Iterable[Judged]]] = (
     _indexed,
 )
 """Every kind of candidate but the published wheels, which the catalog lists: each judges what it has for a request."""
-
-
-def _served_by(selection: Selection, library: LibraryRequest) -> tuple[Selection, ...]:
-    """What a library must be able to do, the best first: of families that nobody named, only the default one will do."""
-    alone = replace(selection, units=frozenset(unit for unit in selection.units if unit.family == DEFAULT_FAMILY))
-    return (selection, alone) if library.families is None else (selection,)
 
 
 _FACTS = frozenset(NamedFacts.__struct_fields__)
@@ -92,10 +89,12 @@ def helps(plan: Plan) -> tuple[Help, ...]:
     """Each change of one thing that gives a better answer than there is, the least time until usable first."""
     if plan.again is None:
         return ()
-    found = []
-    for options in _changes(plan):
+    now, found = plan.chosen, []
+    changes = [{"allow": (_UNCERTAIN,)}] if plan.uncertain and now is None else []
+    changes += [_options(m.reason.id, m.best.candidate.wheel, m.reason.expected, plan.facts) for m in plan.near_misses]
+    for options in filter(None, changes):
         then = plan.again(changed(plan.request, options))
-        if then and _is_better(then[0], plan.chosen):
+        if then and (now is None or (now.candidate.origin.compiles and not then[0].candidate.origin.compiles)):
             found.append(Help(options, len(then), then[0]))
     found.sort(key=lambda one: (one.first.verdict.rank, one.first.candidate.seconds))
     unique = {tuple(sorted((name, str(value)) for name, value in one.options.items())): one for one in reversed(found)}
@@ -111,18 +110,6 @@ def changed(request: WheelRequest, options: Mapping[str, Any]) -> WheelRequest:
         sources = request.sources | ({COMMUNITY} if COMMUNITY in allowed else set())
         request = replace(request, sources=sources, allow_uncertain=request.allow_uncertain or _UNCERTAIN in allowed)
     return replace(request, version=options.get("version", request.version))
-
-
-def _is_better(then: Judged, now: Judged | None) -> bool:
-    return now is None or (now.candidate.origin.compiles and not then.candidate.origin.compiles)
-
-
-def _changes(plan: Plan) -> Iterator[dict[str, Any]]:
-    if plan.uncertain and not plan.chosen:
-        yield {"allow": (_UNCERTAIN,)}
-    for miss in plan.near_misses:
-        if options := _options(miss.reason.id, miss.best.candidate.wheel, miss.reason.expected, plan.facts):
-            yield options
 
 
 def _options(rule: str, wheel: PublishedWheel, wants: str, facts: Environment) -> dict[str, Any]:

@@ -185,7 +185,7 @@ class Project(msgspec.Struct, frozen=True):
         found = [f"{self.planted[:1].upper()}{self.planted[1:]}."] if self.planted else []
         if isinstance(self.asked.cuda, Path) and used.cuda is self.asked.cuda:
             found.append(f"It runs the compiler in {self.asked.cuda}.")
-        if self.asked.upstream and used.upstream is self.asked.upstream and not _is_published(self.asked.upstream):
+        if (upstream := self.asked.upstream) and used.upstream is upstream and not _is_published(upstream):
             found.append(f"It takes the source from {self.asked.upstream}.")
         if self.build is Compiling.ALWAYS:
             found.append("It lets compilers start without asking, however long they take.")

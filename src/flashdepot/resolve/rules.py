@@ -99,11 +99,8 @@ RULES: Sequence[WheelRule] = (
 
 def judge(request: WheelRequest, wheel: PublishedWheel) -> Reasons:
     """Every reason against one wheel, in the order of :data:`RULES`; empty when it fits."""
-    return tuple(reason for rule in RULES if (reason := _ask(rule, request, wheel)) is not None)
-
-
-def _ask(rule: WheelRule, request: WheelRequest, wheel: PublishedWheel) -> Diagnosis | None:
-    return rule.judge(request, *(getattr(wheel, field) for field in rule.fields))
+    asked = (rule.judge(request, *(getattr(wheel, field) for field in rule.fields)) for rule in RULES)
+    return tuple(reason for reason in asked if reason is not None)
 
 
 class JudgedWheel(NamedTuple):
