@@ -27,6 +27,7 @@ from flashdepot.model.request import Gpus, LibraryRequest
 from flashdepot.model.target import names_of, spell
 from flashdepot.remotes.push import Pushed
 from flashdepot.resolve.project import KEYS, library_request
+from flashdepot.wheel import Name, parse_names
 
 _MOST = 1000
 
@@ -41,6 +42,7 @@ class _Document(msgspec.Struct):
     index: str = ""
     url: str = ""
     remotes: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
 
 
 class PublishedPart(msgspec.Struct, frozen=True):
@@ -60,6 +62,7 @@ class PublishMatrix(msgspec.Struct, frozen=True):
 
     ``out`` is the folder of the wheels. ``index`` is that of a package index and ``url`` its address; both are empty
     when the file names none. ``remotes`` are the names of those that are pushed to, empty for all that are set so.
+    ``names`` are those that small wheels are written of, next to the others.
     """
 
     path: Path
@@ -69,6 +72,7 @@ class PublishMatrix(msgspec.Struct, frozen=True):
     index: Path | None = None
     url: str = ""
     remotes: tuple[str, ...] = ()
+    names: tuple[Name, ...] = ()
 
 
 def read_matrix(path: Path) -> PublishMatrix:
@@ -86,8 +90,11 @@ def read_matrix(path: Path) -> PublishMatrix:
     _require_known(document, _Document.__struct_fields__, path)
     try:
         asked = read(document, _Document)
+        names = parse_names(",".join(asked.names))
     except ValueError as error:
         raise UsageError(f"{path}: {error}.") from None
+    except UsageError as error:
+        raise UsageError(f"{path}: {error.message}") from None
     folder = path.parent.absolute()
     return PublishMatrix(
         path=path,
@@ -97,6 +104,7 @@ def read_matrix(path: Path) -> PublishMatrix:
         index=folder / asked.index if asked.index else None,
         url=asked.url,
         remotes=asked.remotes,
+        names=tuple(names),
     )
 
 
@@ -254,12 +262,16 @@ def problem_document(problem: FlashdepotError) -> dict[str, Any]:
 
 
 class PublishReport(msgspec.Struct, frozen=True):
-    """All parts, the folder of the wheels, who signed what was pushed, and the index that was written, if one was."""
+    """All parts, the folder of the wheels, who signed what was pushed, and the index that was written, if one was.
+
+    ``names`` has the SHA-256 of each small wheel, by its file's name.
+    """
 
     matrix: PublishMatrix
     out: Path
     parts: tuple[PartReport, ...]
     signer: str = ""
+    names: Mapping[str, str] = {}
     index: str = ""
     problem: FlashdepotError | None = None
 
@@ -284,6 +296,7 @@ class PublishReport(msgspec.Struct, frozen=True):
             "matrix_sha256": self.matrix.digest,
             "out": str(self.out),
             "signer": self.signer,
+            "names": dict(self.names),
             "index": self.index,
             "exit_code": self.exit_code,
             "problem": self.problem.message if self.problem else "",

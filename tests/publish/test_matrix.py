@@ -77,6 +77,7 @@ def test_a_part_that_is_named_twice_is_made_once(tmp_path: Path) -> None:
         ("matrix = 3\n", "matrix is 3: expected a table"),
         ("include = 3\n", "include is 3: expected a list"),
         ('remotes = "team"\n[matrix]\narch = "90"\n', "remotes is 'team': expected a list"),
+        ('names = ["flash-attn-5"]\n[matrix]\narch = "90"\n', "'flash-attn-5' is not a name that"),
         ('out = 3\n[matrix]\narch = "90"\n', "out is 3: expected a text"),
         (f"[matrix]\narch = {['90'] * 40}\nprofile = {['quick'] * 40}\n", "makes 1600 combinations"),
         ("[matrix\n", "is not valid TOML"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from support.servers import Answer, RemoteServer, answers
 
 MATRIX = """
 index = "public"
+names = ["flash-attn-3"]
 
 [matrix]
 upstream = "9.9.9"
@@ -72,12 +74,18 @@ def test_what_a_matrix_names_is_made_pushed_and_indexed_and_a_second_run_finds_i
         assert (tmp_path / "dist" / part["wheel"]).stat().st_size == part["size"]
         assert part["pushed"]["team"]["libraries"] == 1
         assert part["pushed"]["team"]["bytes"] > 0
-    assert len(read_json(tmp_path / "public" / "flashdepot-index.json")["wheels"]) == 2
+    index = read_json(tmp_path / "public" / "flashdepot-index.json")
+    assert len(index["wheels"]) == 2
+    (small,) = report["names"]
+    assert small.startswith("flash_attn_3-")
+    assert sha256((tmp_path / "dist" / small).read_bytes()).hexdigest() == report["names"][small]
+    assert small in json.dumps(index["names"])
 
     code, again = publish(builder, matrix)
     assert code == 0
     assert statuses(again) == ["hit", "hit"]
     assert [part["sha256"] for part in again["parts"]] == [part["sha256"] for part in report["parts"]]
+    assert again["names"] == report["names"]
     assert {part["pushed"]["team"]["bytes"] for part in again["parts"]} == {0}
 
     user.run("remote", "add", "team", server.url, "--timeout", "30")

@@ -240,7 +240,7 @@ def publish(
         report = replace(report, parts=(*report.parts[:number], done, *report.parts[number + 1 :]))
         report.write()
         on_part(done)
-    return _with_index(report, context)
+    return _with_names_and_index(report, context)
 
 
 def _make(
@@ -277,13 +277,17 @@ def _make(
     return replace(done, seconds=time.monotonic() - started)
 
 
-def _with_index(report: PublishReport, context: Context) -> PublishReport:
+def _with_names_and_index(report: PublishReport, context: Context) -> PublishReport:
+    matrix = report.matrix
     wheels = [report.out / part.wheel for part in report.parts if part.proven]
-    if report.matrix.index is not None and wheels:
+    if wheels:
         try:
-            where, url = report.matrix.index, report.matrix.url
-            site = index(where, wheels, url=url, depot=context.depot, events=context.events)
-            report = replace(report, index=str(site.path))
+            small = build_names(matrix.names, report.out)
+            report = replace(report, names={made.path.name: made.sha256 for made in small})
+            if matrix.index is not None:
+                wheels += [made.path for made in small]
+                site = index(matrix.index, wheels, url=matrix.url, depot=context.depot, events=context.events)
+                report = replace(report, index=str(site.path))
         except FlashdepotError as error:
             report = replace(report, problem=error)
     report.write()

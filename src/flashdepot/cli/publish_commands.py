@@ -124,7 +124,8 @@ def publish(matrix: Path, out: Path | None, limits: Limits, depot: Depot, *, no_
         on_part=tell,
     )
     if report.problem is not None:
-        warn(f"The index was not written: {report.problem.message} {report.problem.hint}".rstrip())
+        missing = "The index" if report.matrix.index else "A small wheel"
+        warn(f"{missing} was not written: {report.problem.message} {report.problem.hint}".rstrip())
     return View(report.to_json(), [str(report.out / REPORT_NAME)], [_summary(report)], status=report.exit_code)
 
 
