@@ -15,7 +15,7 @@ from flashdepot.kernels.c_layer import NATIVE
 from flashdepot.link.lines import SYSTEM_LIBRARIES
 from flashdepot.model.manifest import ManifestFile
 from flashdepot.model.target import WINDOWS, Platform
-from flashdepot.toolchain.targets import definition_text, exported_names, target_of
+from flashdepot.toolchain.targets import exported_names, target_of, write_definition
 from flashdepot.toolchain.zig import Zig
 from support.depots import make_manifest
 from support.tools import needs
@@ -57,13 +57,12 @@ def link_dll(system: Path, objects: Sequence[Path], folder: Path, names: Sequenc
     made = {f"lib/{place}": folder / place for place in _PLACES}
     for path in made.values():
         path.parent.mkdir(parents=True, exist_ok=True)
-    (folder / "names.def").write_text(definition_text(names))
     static, again, dll, imports = made.values()
     paths = [str(path) for path in objects]
     _run("llvm-lib", "/NOLOGO", "/MACHINE:X64", f"/OUT:{static}", *paths)
     shutil.copyfile(static, again)
     words = ("/NOLOGO", "/DLL", "/MACHINE:X64", "/Brepro", f"/LIBPATH:{system}")
-    outputs = (f"/DEF:{folder / 'names.def'}", f"/OUT:{dll}", f"/IMPLIB:{imports}")
+    outputs = (f"/DEF:{write_definition(folder, 'flashattention', names)}", f"/OUT:{dll}", f"/IMPLIB:{imports}")
     _run("lld-link", *words, *outputs, *paths, *SYSTEM_LIBRARIES)
     return made
 

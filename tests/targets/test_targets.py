@@ -23,7 +23,7 @@ from flashdepot.host.probe import this_platform
 from flashdepot.model.manifest import Manifest
 from flashdepot.toolchain.targets import TARGETS, parse_target
 from support.depots import COMPILED, copy_depot
-from support.tools import needs
+from support.tools import Wine, needs
 from support.upstreams import make_toy_upstream
 
 MINGW = "x86_64-w64-mingw32-gcc"
@@ -187,6 +187,51 @@ def test_a_library_may_be_unloaded_before_the_program_ends(libraries: dict[str, 
     assert done.returncode == 0
     third, last = done.stdout.split()  # of glibc's own, some stays the first times
     assert third == last
+
+
+LOADS_AND_UNLOADS = """
+#include <stdio.h>
+#include <windows.h>
+#define FA_STATIC
+#include <flash_attention.h>
+typedef fa_status (*Forward)(const fa_fwd_args *);
+static DWORD WINAPI fail(void *forward) { return ((Forward)forward)(NULL); }
+int main(void) {
+  for (int i = 0; i < 100; ++i) {
+    HMODULE dll = LoadLibraryA("flashattention.dll");
+    if (dll == NULL) return 10;
+    Forward forward = (Forward)(void *)GetProcAddress(dll, "fa_fwd");
+    fa_status (*contents)(fa_info *) = (fa_status(*)(fa_info *))(void *)GetProcAddress(dll, "fa_build_info");
+    const char *(*error)(void) = (const char *(*)(void))(void *)GetProcAddress(dll, "fa_last_error");
+    HANDLE other = CreateThread(NULL, 0, fail, (void *)forward, 0, NULL);
+    DWORD status = FA_STATUS_OK;
+    WaitForSingleObject(other, INFINITE);
+    if (!GetExitCodeThread(other, &status) || status != FA_STATUS_INVALID) return 11;
+    if (error()[0] != 0) return 12;  /* it was another thread's */
+    fa_info info = {sizeof info};
+    if (contents(&info) != FA_STATUS_OK || info.families_count != 1) return 13;
+    forward(NULL);
+    if (i == 99) printf("%s: %s", info.families->name, error());
+    FreeLibrary(dll);
+    if (GetModuleHandleA("flashattention.dll") != NULL) return 14;
+  }
+  return 0;
+}
+"""
+
+
+@pytest.mark.nvcc
+@needs(MINGW, "wine")
+def test_a_dll_may_be_loaded_and_unloaded_and_keeps_an_error_for_each_thread(
+    libraries: dict[str, Any], tmp_path: Path
+) -> None:
+    library = Path(libraries["windows-x86_64"]["path"])
+    (tmp_path / "program.c").write_text(LOADS_AND_UNLOADS)
+    shutil.copy(library / "lib/shared/flashattention.dll", tmp_path)
+    words = [f"-I{library / 'include'}", "program.c", "-o", "program.exe"]
+    subprocess.run([MINGW, "-Wall", "-Werror", *words], cwd=tmp_path, check=True)
+    ran = Wine("wine", tmp_path / "wine").run("program.exe", cwd=tmp_path)
+    assert (ran.returncode, ran.stdout) == (0, "fa2: args is NULL; pass a fa_fwd_args"), ran.stderr
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from flashdepot.model.target import Platform
 from flashdepot.toolchain.choose import Toolchain, probe_toolchain
 from flashdepot.toolchain.linked import Linked
 from flashdepot.toolchain.nvcc import HOST_FLAGS
-from flashdepot.toolchain.targets import TargetSpec, cxx_words, target_of
+from flashdepot.toolchain.targets import DLL_IMPORTS, DLL_START, TargetSpec, cxx_words, target_of
 from flashdepot.toolchain.zig import Zig
 
 
@@ -126,5 +126,7 @@ class Linking(msgspec.Struct, frozen=True):
         """One SHA-256 for the C layer, how it is compiled and how all is linked."""
         link = [self.target.zig, *self.target.system.link_words]
         parts = {"c_layer": c_layer_digest(), "cxx": list(cxx_words(self.target)), "link": link}
-        own = {name: sha256_file(_WINDOWS_FILES / name) for name in _TEMPLATES.values()} if self._is_windows else {}
-        return digest_of({**parts, "templates": own} if own else parts)
+        if not self._is_windows:
+            return digest_of(parts)
+        own = (DLL_START, *(_WINDOWS_FILES / name for name in _TEMPLATES.values()))
+        return digest_of({**parts, "own": {path.name: sha256_file(path) for path in own}, "imports": DLL_IMPORTS})

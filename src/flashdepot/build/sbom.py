@@ -68,7 +68,8 @@ def _upstream(project: str, upstream: UpstreamId) -> Part:
 def _run_times(manifest: Manifest) -> list[Part]:
     """What the linker takes from zig: nothing of NVIDIA's runtime is in a library."""
     version = manifest.toolchain.host_compiler.version
-    return [Part("libc++", version, "Apache-2.0 WITH LLVM-exception"), Part("zig-compiler-rt", version, "MIT")]
+    headers = Part("libc++", version, "Apache-2.0 WITH LLVM-exception")
+    return [headers] if manifest.platform.system == "windows" else [headers, Part("zig-compiler-rt", version, "MIT")]
 
 
 PLACE = "share/sbom/libflashattention.cdx.json"

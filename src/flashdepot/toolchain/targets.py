@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from flashdepot.errors import FlashdepotError, UsageError, did_you_mean
-from flashdepot.model.recipe import PrecompiledHeader
+from flashdepot.model.recipe import PrecompiledHeader, filled
 from flashdepot.model.target import LINUX, WINDOWS, LibraryNames, Platform, Version
 
 if TYPE_CHECKING:
     from flashdepot.toolchain.linked import Linked
-    from flashdepot.toolchain.zig import Zig
+    from flashdepot.toolchain.zig import Linker, Zig
 
 
 class System(msgspec.Struct, frozen=True):
@@ -66,9 +66,11 @@ def exported_names(version_script: str) -> tuple[str, ...]:
     return tuple(sorted(re.findall(r"(\w+);", section[1]))) if section else ()
 
 
-def definition_text(names: Iterable[str]) -> str:
-    """A module-definition file that exports these names and no others."""
-    return "\n".join(["LIBRARY flashattention", "EXPORTS", *(f"  {name}" for name in names), ""])
+def write_definition(folder: Path, dll: str, names: Iterable[str]) -> Path:
+    """Write a module-definition file, ``DLL.def``: these names of a DLL and no others."""
+    path = folder / f"{dll}.def"
+    path.write_text("\n".join([f"LIBRARY {dll}.dll", "EXPORTS", *names, ""]), encoding="ascii", newline="\n")
+    return path
 
 
 _EXPORTS = "templates/libflashattention.map"
@@ -124,6 +126,9 @@ _LINUX = System(
 """ELF and the GNU C library."""
 
 
+DLL_START = Path(__file__).with_name("dll_start.cpp")
+"""The source of the DLL's entry point, and of the little else that a program has from its own C library."""
+
 _MINGW_IMPORTS = "libflashattention.dll.a"
 """The name that MinGW's linkers look for first; the bytes are those of the import library for MSVC."""
 
@@ -132,14 +137,12 @@ def _link_windows(target: TargetSpec, zig: Zig, objects: Sequence[Path], native:
     """Make ``flashattention.dll``, its import library and ``flashattention.lib``."""
     from flashdepot.binary.objects import for_every_linker, privately  # noqa: PLC0415  (every command knows the targets, and few link)
     from flashdepot.toolchain.linked import Linked, require, verify_dll, verify_import_library  # noqa: PLC0415
+    from flashdepot.toolchain.zig import Linker  # noqa: PLC0415
 
     static, shared = folder / "static", folder / "shared"
     static.mkdir()
     shared.mkdir()
-    linker = zig.linker(target.zig, folder)
-    names = exported_names((native / "templates" / "libflashattention.map").read_text(encoding="utf-8"))
-    definition = folder / "flashattention.def"
-    definition.write_text(definition_text(names), encoding="ascii", newline="\n")
+    linker = Linker(zig, folder)
     archive, dll, imports = static / WINDOWS.static[0], shared / WINDOWS.shared, shared / WINDOWS.shared_linked
     own = privately(objects, folder / "objects")
     (folder / "members").mkdir()
@@ -148,15 +151,48 @@ def _link_windows(target: TargetSpec, zig: Zig, objects: Sequence[Path], native:
         member.write_bytes(for_every_linker(path.read_bytes(), path.name))
     require(linker.run("ar", "rcsD", str(archive), *map(str, members)), archive)
     shutil.copyfile(archive, static / WINDOWS.static[1])
-    outputs = ["-o", str(dll), f"-Wl,--out-implib,{imports}"]
-    command = ["cc", "-target", target.zig, *target.system.link_words, *outputs, *map(str, own), str(definition)]
-    require(linker.run(*command), dll)
+    names = exported_names((native / "templates" / "libflashattention.map").read_text(encoding="utf-8"))
+    definition = write_definition(folder, "flashattention", names)
+    start = _dll_start(target, linker)
+    system = [_import_library(linker, name, functions) for name, functions in DLL_IMPORTS.items()]
+    outputs = (f"-def:{definition}", f"-out:{dll}", f"-implib:{imports}")
+    require(linker.run("lld-link", *target.system.link_words, *outputs, *map(str, (start, *members, *system))), dll)
     shutil.copyfile(imports, shared / _MINGW_IMPORTS)
     verify_dll(dll, names)
     verify_import_library(imports)
     places = {f"lib/static/{name}": static / name for name in WINDOWS.static}
     files = (dll, imports, shared / _MINGW_IMPORTS)
     return Linked({**places, **{f"lib/shared/{path.name}": path for path in files}})
+
+
+DLL_IMPORTS = {
+    "KERNEL32": ("FreeLibrary", "GetModuleHandleA", "GetProcAddress", "LoadLibraryExA"),
+    "api-ms-win-crt-heap-l1-1-0": ("calloc", "free"),
+    "api-ms-win-crt-private-l1-1-0": ("memcpy",),
+    "api-ms-win-crt-runtime-l1-1-0": ("_execute_onexit_table", "_initialize_onexit_table", "_register_onexit_function"),
+    "api-ms-win-crt-stdio-l1-1-0": ("__stdio_common_vsprintf",),
+    "api-ms-win-crt-string-l1-1-0": ("memset", "strcmp"),
+}
+"""All that the DLL calls of Windows and of the universal C runtime, by the DLL that has it."""
+
+
+def _import_library(linker: Linker, dll: str, names: Iterable[str]) -> Path:
+    from flashdepot.toolchain.linked import require  # noqa: PLC0415  (every command knows the targets, and few link)
+
+    definition = write_definition(linker.folder, dll, names)
+    made = definition.with_suffix(".lib")
+    require(linker.run("dlltool", "-m", "i386:x86-64", "-d", str(definition), "-l", str(made)), made)
+    return made
+
+
+def _dll_start(target: TargetSpec, linker: Linker) -> Path:
+    from flashdepot.toolchain.linked import require  # noqa: PLC0415  (every command knows the targets, and few link)
+
+    source = shutil.copyfile(DLL_START, linker.folder / DLL_START.name)
+    made = source.with_suffix(target.system.object_suffix)
+    words = filled({"zig": str(linker.zig.lib)}, *cxx_words(target)[1:])
+    require(linker.run(*words, "-o", str(made), "-x", "c++", str(source)), made)
+    return made
 
 
 _WINDOWS = System(
@@ -171,7 +207,17 @@ _WINDOWS = System(
         "-fno-use-init-array",
         "-fno-use-cxa-atexit",
     ),
-    link_words=("-shared", "-s", "-Wl,--gc-sections"),
+    link_words=(
+        "-nologo",
+        "-lldmingw",
+        "-dll",
+        "-machine:x64",
+        "-entry:DllMainCRTStartup",
+        "-include:_tls_used",
+        "-opt:ref",
+        "-Brepro",  # no date
+        "-build-id:no",
+    ),
     static_needs=("kernel32",),
     link=_link_windows,
 )

@@ -88,8 +88,7 @@ class Zig(msgspec.Struct, frozen=True):
         """Get ready to link for a target, by zig's name of that, in a folder.
 
         The first link for a target builds the start files and the stand-ins for the C library's shared ones (10 seconds
-        for Linux, a minute or two for Windows). They are kept next to zig, and read again and compared whenever they
-        are used, as it is. Each folder has a copy: zig writes into it, and what it links may try to.
+        for Linux). They are kept next to zig, and read again and compared whenever they are used, as it is. Each folder has a copy: zig writes into it, and what it links may try to.
 
         :raises CompileError: when it cannot link for the target.
         """
