@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from flashdepot.catalog.load import Catalog, Collection, decode
+from flashdepot.catalog.load import Catalog, Collection
 from flashdepot.catalog.matrix_page import page
 from flashdepot.catalog.pages import PageToken
 from flashdepot.catalog.refresh import Source, refresh
@@ -204,21 +204,6 @@ def test_a_listing_that_unpacks_to_gigabytes_is_left(liar: Liar, tmp_path: Path)
     liar.body = says(bomb(b"[", b" ", 1 << 28))
     outcome = next(refresh([source(f"{liar.url}/repos/o/r/releases")], NOTHING, tmp_path))
     assert "more than 64 MiB" in str(outcome.error)
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        zlib.compress(b"[" * 100_000),
-        zlib.compress(b" " * (65 << 20)),
-        zlib.compress(b"{}")[:-3],
-        zlib.compress(json.dumps({"schema": 1, "listings": [{"collection": {"name": 1}}]}).encode()),
-        b"",
-    ],
-)
-def test_a_damaged_listing_is_named_and_nothing_else(data: bytes) -> None:
-    with pytest.raises(IntegrityError, match=r"evil\.json\.z"):
-        decode(data, name="evil.json.z")
 
 
 @pytest.mark.parametrize(

@@ -104,6 +104,15 @@ def test_a_link_in_the_place_of_any_folder_or_file_is_neither_followed_nor_repla
 
 
 @pytest.mark.nvcc
+@pytest.mark.parametrize("writer", ["get", "cargo", "candle-crate"], indirect=True)
+def test_a_folder_that_holds_something_else_is_refused_and_left_alone(writer: Writer, tmp_path: Path) -> None:
+    (tmp_path / "Cargo.toml").write_bytes(b"mine")
+    done = writer(tmp_path)
+    assert (done.status, str(tmp_path) in done.err) == (2, True)
+    assert contents(tmp_path) == {"Cargo.toml": b"mine"}
+
+
+@pytest.mark.nvcc
 def test_a_file_that_was_changed_since_it_was_written_is_kept(writer: Writer, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert writer(out).status == 0

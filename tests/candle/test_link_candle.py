@@ -352,16 +352,3 @@ def test_a_shared_library_in_the_folder_is_named_because_linkers_would_take_it(
     assert done.returncode == 2
     assert "libflashattention.so" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["libflashattention.so"]
-
-
-@pytest.mark.nvcc
-def test_a_folder_of_somebody_elses_is_not_written_into(quick_library: Path, tmp_path: Path) -> None:
-    crate = write_stand_in(tmp_path / "crate", "0.10.2")
-    (crate / "build.rs").write_text("fn main() { cudaforge::build(); }\n")
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "notes.txt").write_text("mine")
-    options = ("--candle-version", "0.10.2", "--crate", crate, "--library", quick_library)
-    done = link_candle(*options, "--build-dir", other)
-    assert done.returncode == 2
-    assert [path.name for path in other.iterdir()] == ["notes.txt"]

@@ -289,13 +289,6 @@ def test_without_leave_to_use_the_network_it_says_so(github, update, listed, mon
     assert (github.requests, len(listed())) == ([], SHIPPED)
 
 
-def test_without_a_network_it_says_so(update, one_source, server):
-    one_source("github-releases", "/releases", listing="http://127.0.0.1:9/releases")
-    done = update()
-    assert done.code == 7
-    assert "http://127.0.0.1:9/releases cannot be fetched: 127.0.0.1 cannot be reached" in done.err
-
-
 def test_when_nobody_answers_it_says_so_in_one_line_within_seconds(catalog, depot):
     """Half of them refuse the connection, and the others take it and say nothing."""
     with socket.create_server(("127.0.0.1", 0)) as silent:

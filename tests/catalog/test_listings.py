@@ -64,7 +64,15 @@ def test_a_url_that_spells_the_name_in_another_way_cannot_be_taken_apart():
 
 
 @pytest.mark.parametrize(
-    "change", [lambda d: d[:-9], lambda d: d[:40] + b"\0" + d[41:], lambda _: b"", lambda _: b"{}"]
+    "change",
+    [
+        lambda d: d[:-9],
+        lambda d: d[:40] + b"\0" + d[41:],
+        lambda _: b"",
+        lambda _: b"{}",
+        lambda _: zlib.compress(b"[" * 100_000),
+        lambda _: zlib.compress(b" " * (65 << 20)),
+    ],
 )
 def test_damaged_bytes_are_an_error(change):
     with pytest.raises(IntegrityError, match="the file is damaged"):

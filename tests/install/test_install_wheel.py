@@ -121,6 +121,8 @@ def lying(case: str, folder: Path, parts: Callable[[str], dict[str, bytes]]) -> 
         return forge.wheel(folder, files, metadata_version="2.7.4", tag=TAG)
     if case == "a file that RECORD does not know":
         return forge.wheel(folder, files, recorded={"flash_attn/__init__.py": b"other"}, tag=TAG)
+    if case == "a file that RECORD alone knows":
+        return forge.wheel(folder, files, recorded={"flash_attn/gone.py": b""}, tag=TAG)
     if case == "a path out of the environment":
         return forge.wheel(folder, {**files, "../../../evil.py": b"import os\n"}, tag=TAG)
     if case == "an absolute path":
@@ -155,6 +157,7 @@ REFUSED = {
     "a name for another torch than its symbols": (6, ["the name says torch 2.5", SET_DEVICE]),
     "another version in METADATA": (6, ["its file name says version 2.8.3 and its METADATA '2.7.4'"]),
     "a file that RECORD does not know": (6, ["is not the file that RECORD lists"]),
+    "a file that RECORD alone knows": (6, ["RECORD lists 'flash_attn/gone.py', which is not in it"]),
     "a path out of the environment": (6, ["'../../../evil.py' leads out"]),
     "an absolute path": (6, ["'/etc/evil.pth' leads out"]),
     "a file of torch": (6, ["torch/version.py, which is a file of torch"]),

@@ -125,14 +125,6 @@ def test_writing_again_replaces_what_was_written_and_keeps_the_rest(moved_librar
     assert (folder / "NOTES").read_text() == "mine"
 
 
-def test_a_folder_that_holds_something_else_is_left_alone(moved_library: Path, tmp_path: Path) -> None:
-    (tmp_path / "Cargo.toml").write_text('[package]\nname = "thesis"\n')
-    done = link_cargo(tmp_path, moved_library)
-    assert done.returncode == 2
-    assert "no crate that flashdepot wrote" in done.stderr
-    assert [p.name for p in tmp_path.iterdir()] == ["Cargo.toml"]
-
-
 def test_a_damaged_library_is_not_put_into_a_crate(damageable_library: Path, tmp_path: Path) -> None:
     with (damageable_library / "lib/static/libflashattention.a").open("r+b") as file:
         file.seek(1000)

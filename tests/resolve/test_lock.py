@@ -54,13 +54,6 @@ def test_what_must_be_compiled_first_cannot_be_locked() -> None:
         lock_decision(chosen_of(case), case.request, accept_unverified=True)
 
 
-def test_a_wheel_of_others_without_a_digest_is_locked_by_those_alone_who_accept_it() -> None:
-    with pytest.raises(IntegrityError) as caught:
-        lock_decision(chosen_of(COMMUNITY), COMMUNITY.request, accept_unverified=False)
-    assert "--accept-unverified" in caught.value.hint
-    assert lock_decision(chosen_of(COMMUNITY), COMMUNITY.request, accept_unverified=True).locked.needs_digest
-
-
 def test_the_first_download_pins_the_bytes_and_another_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "flashdepot.lock"
     write_lock(path, LOCK)

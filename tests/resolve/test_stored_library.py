@@ -174,12 +174,3 @@ def test_out_copies_the_library_and_the_copy_can_be_moved(depot: Path, tmp_path:
     (tmp_path / "vendor").rename(tmp_path / "moved")
     assert (tmp_path / "moved/lib/shared/libflashattention.so").resolve().is_file()
     assert not (tmp_path / "moved/include/flash_attention.h").is_symlink()
-
-
-def test_out_refuses_a_folder_with_other_things_in_it(depot: Path, tmp_path: Path) -> None:
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "thesis.tex").write_text("years of work")
-    code, document, _ = get(depot, replace(BARE, gpus=(H100,)), "--out", str(tmp_path / "mine"))
-    assert code == 2
-    assert str(tmp_path / "mine") in document["message"]
-    assert [p.name for p in (tmp_path / "mine").iterdir()] == ["thesis.tex"]
