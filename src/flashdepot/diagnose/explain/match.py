@@ -35,13 +35,13 @@ _IS_TOLD = Pattern.parse(SENTENCES.lines["is_told"])
 _IS_SUPPOSED = Pattern.parse(SENTENCES.lines["is_supposed"])
 _IS_RAISED = re.compile(rb"\w(?:Error|Exception)\b|\b(?i:error)(?:\[\w+\])?:")
 
-_INSTALLERS_OWN = frozenset({"resolve", "fetch", "install"})
-"""Phases in which nothing but the installer itself speaks."""
+_OWN_TOOLS = frozenset({"cmake", "git"})
+_OWN_PHASES = frozenset({"resolve", "fetch", "build", "install"})
 
 
 def _speaks_for_itself(step: Step) -> bool:
-    """Whether what stands in a step is an installer's own, or CMake's, and not of whatever it runs."""
-    return step.tool == "cmake" or (step.installer != "" and step.phase in _INSTALLERS_OWN)
+    """Whether what stands in a step is of an installer's own work, of CMake or of git, and not of whatever they run."""
+    return step.tool in _OWN_TOOLS or (step.installer != "" and step.phase in _OWN_PHASES)
 
 
 _NEAR = 400
