@@ -155,7 +155,8 @@ def cache_args(rng: random.Random) -> ForwardArgs:
         args.leftpad_k = rng.choice([None, 0x130000])
     group = args.heads_q // args.heads_k
     if args.cache_seqlens and max(args.seqlen_q, group) <= args.seqlen_k and rng.random() < 0.6:
-        args.seqlen_new = rng.randint(1, args.seqlen_k)
+        seen = args.seqlen_q + args.window_left if args.flags & Flag.WINDOW_LEFT else args.seqlen_k
+        args.seqlen_new = rng.randint(1, min(args.seqlen_k, seen))
         args.k_new = strided(rng, 0x190000, args.seqlen_new, args.heads_k, args.head_dim)
         args.v_new = strided(rng, 0x1A0000, args.seqlen_new, args.heads_k, args.head_dim)
         if args.head_dim >= 16 and rng.random() < 0.6:

@@ -152,6 +152,19 @@ def test_keys_are_not_appended_to_what_is_copied(full: Stub) -> None:
     assert "write the new keys to the cache first" in answer.text
 
 
+def test_new_keys_that_no_query_sees_are_not_lost(full: Stub) -> None:
+    given = {"cache_seqlens": 0x50000, "seqlen_q": 2, "flags": Flag.WINDOW_LEFT, "window_left": 3}
+    for new, status in ((5, Status.OK), (6, Status.UNSUPPORTED)):
+        args = forward_args(
+            **given, seqlen_new=new, k_new=packed(0x10000, new, 4, 64), v_new=packed(0x20000, new, 4, 64)
+        )
+        answer = full.fwd(args)
+        assert answer.status is status
+    assert "see as few as 5 of those keys" in answer.text
+    args.flags = args.window_left = 0
+    assert full.fwd(args).status is Status.OK
+
+
 def test_backward_copies_every_narrow_tensor_and_the_lse_that_kernels_know(full: Stub) -> None:
     args = backward_args(head_dim=64, head_dim_v=32, flags=NEGATIVE)
     assert full.bwd(args).status is Status.OK

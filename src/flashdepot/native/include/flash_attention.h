@@ -230,7 +230,8 @@ typedef struct fa_fwd_args {
 
   /* A KV cache in k and v. k_new and v_new are written there, at cache_seqlens, then attended to
    * with the rest; k and v are outputs then. cache_seqlens does not change. */
-  int32_t seqlen_new;             /* rows in k_new and v_new, at most seqlen_k; 0: none */
+  int32_t seqlen_new;             /* rows in k_new and v_new, at most seqlen_k; 0: none. fa2 and fa3 take
+                                     no more than queries see by a left window or attention_chunk */
   fa_const_tensor k_new;          /* (b, seqlen_new, hk, d); needs cache_seqlens and seqlen_q >= 1 */
   fa_const_tensor v_new;          /* as k_new, with dv */
   const int32_t *cache_seqlens;   /* (b) keys in the cache, with leftpad_k's; NULL: seqlen_k */

@@ -174,6 +174,21 @@ Fit decline(Text *why, Fit fit, const char *format, ...) {
   return fit;
 }
 
+Fit fits_new_keys(const ForwardCall &call, Text *why) {
+  const auto &[args, problem] = call;
+  const bool chunked = args.attention_chunk > 0;
+  const std::int64_t reach =
+      std::int64_t{problem.seqlen_q} + (chunked || problem.windows.left < 0 ? 0 : problem.windows.left);
+  if ((!chunked && problem.windows.left < 0) || args.seqlen_new <= reach) {
+    return Fit::serves;
+  }
+  return decline(why, Fit::unsupported,
+                 "seqlen_new is %d, and with seqlen_q %d and this window or attention_chunk a query may "
+                 "see as few as %lld of those keys; upstream's kernels store no others: write the new "
+                 "keys to the cache first",
+                 args.seqlen_new, args.seqlen_q, static_cast<long long>(reach));
+}
+
 fa_status choose(const ForwardCall &call, const DeviceFacts *gpu, Choice &choice) {
   return choose_for(call, gpu, &Family::forward, choice);
 }

@@ -83,6 +83,9 @@ struct Family {
 // Writes the reason, if somebody wants it, and returns `fit`.
 FLASHDEPOT_PRINTF(3, 4) Fit decline(Text *why, Fit fit, const char *format, ...);
 
+// Whether upstream's kernels store all of k_new: they store what some query sees.
+Fit fits_new_keys(const ForwardCall &call, Text *why);
+
 // Which family runs a call.
 struct Choice {
   const Family *family;

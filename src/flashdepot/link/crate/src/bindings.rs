@@ -238,7 +238,8 @@ pub struct fa_fwd_args {
     pub page_size: i32,
     /// A KV cache in k and v. k_new and v_new are written there, at cache_seqlens, then attended to
     /// with the rest; k and v are outputs then. cache_seqlens does not change.
-    /// rows in k_new and v_new, at most seqlen_k; 0: none
+    /// rows in k_new and v_new, at most seqlen_k; 0: none. fa2 and fa3 take
+    /// no more than queries see by a left window or attention_chunk
     pub seqlen_new: i32,
     /// (b, seqlen_new, hk, d); needs cache_seqlens and seqlen_q \>= 1
     pub k_new: fa_const_tensor,

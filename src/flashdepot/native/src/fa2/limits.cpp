@@ -79,6 +79,9 @@ Fit fits_num_splits(const fa_fwd_args &args, const UnitProblem &problem, Text *w
 Fit fits_limits(const ForwardCall &call, const UnitProblem &problem, Text *why) {
   Fit fit = fits_paging(call.args, why);
   if (fit == Fit::serves) {
+    fit = fits_new_keys(call, why);
+  }
+  if (fit == Fit::serves) {
     fit = fits_softcap(call.problem, why);
   }
   if (fit == Fit::serves) {

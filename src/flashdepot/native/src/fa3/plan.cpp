@@ -180,6 +180,9 @@ Fit fits_words(const ForwardCall &call, Text *why) {
   if (args.seqused_q != nullptr && args.sink != nullptr) {
     return decline(why, Fit::unsupported, "it has no sink with seqused_q");
   }
+  if (const Fit fit = fits_new_keys(call, why); fit != Fit::serves) {
+    return fit;
+  }
   if (is_eight_bits(problem)) {
     if (args.out_dtype != FA_DTYPE_BF16) {
       return decline(why, Fit::unsupported,
