@@ -119,7 +119,7 @@ def test_words_of_family_fa3_are_the_librarys(names):
 def test_only_the_backward_pass_of_what_has_none_is_refused(names):
     q, k, v = dense()
     q.requires_grad = True
-    names.fa3.flash_attn_func(q, k, v, attention_chunk=7)
+    names.fa3.flash_attn_func(q, k, v, qv=Tensor(Q), attention_chunk=7)
     assert names.runtime.forward_args().attention_chunk == 7
     with pytest.raises(RuntimeError, match="no backward pass"):
         importlib.import_module("flash_attn_2_cuda.fp8")._WithoutBackward.backward()

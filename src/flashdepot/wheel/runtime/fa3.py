@@ -15,6 +15,7 @@ from . import fp8
 from .attention import How, attend, attention, combine, gradients, how_of, packed_keys, refuse
 from .fp8 import NONE_APPENDED, Appended, Words
 from .kvcache import fwd_kvcache
+from .sequences import attention_in_parts, how_of_gradients, need_parts
 
 __all__ = [
     "flash_attn_combine",
@@ -29,7 +30,6 @@ _WHY = {
     "seqlens_rotary": "the queries are turned to cache_seqlens; pass that tensor, or none",
     "cu_seqlens_k_new": "new keys are (batch, rows, heads, head_dim)",
     "cu_seqlens_q": "with new keys, queries are (batch, rows, heads, head_dim)",
-    "seqused_q": "no kernel has it in a backward pass; pass cu_seqlens_q",
 }
 
 
@@ -54,7 +54,12 @@ def _scale_of(q: Any, qv: Any, scale: float | None) -> float | None:
 
 def _attention(q: Any, k: Any, v: Any, how: How, words: Words, *, lse: bool) -> Any:
     """Out, and lse if asked for."""
-    made = _with_words(q, k, v, how, words) if words.are_said(q) else attention(q, k, v, how, lse=lse)
+    if words.are_said(q):
+        made = _with_words(q, k, v, how, words)
+    elif need_parts(q, k, v, how, words.attention_chunk, words.seqused_q):
+        made = attention_in_parts(q, k, v, how, words.attention_chunk, words.seqused_q, lse=lse)
+    else:
+        made = attention(q, k, v, how, lse=lse)
     return made if lse else made[0]
 
 
@@ -301,8 +306,13 @@ def _forward(
         _require_none(cu_seqlens_q=cu_seqlens_q)
     if words.are_said(q):
         if rotary_cos is not None:
-            raise refuse("rotary_cos is set", "FP8, qv, attention_chunk and seqused_q have no rotary embedding")
+            raise refuse("rotary_cos is set", "FP8 and qv have no rotary embedding")
         made, statistics = _with_words(q, k, v, how, words, cache, out, num_splits)
+    elif attention_chunk > 0 or seqused_q is not None:
+        if cache.is_any or rotary_cos is not None:
+            raise refuse("attention_chunk or seqused_q", "with new keys only family fa3 has them, for FP8 and qv")
+        made, statistics = attention_in_parts(q, k, v, how, attention_chunk, seqused_q, recorded=False)
+        made = made if out is None else out.copy_(made)
     elif not cache.is_any and rotary_cos is None:
         made, statistics = attend(q, k, v, how, None, out)
     else:
@@ -345,10 +355,10 @@ def _backward(
     sm_margin: int = 0,
 ) -> tuple[Any, Any, Any, Any, Any]:
     """Do ``torch.ops.flash_attn_3.bwd``: dq, dk, dv, softmax_d, and a fifth that nobody reads."""
-    _require_none(seqused_q=seqused_q)
     lengths = (cu_seqlens_q, cu_seqlens_k, seqused_k, max_seqlen_q, max_seqlen_k, None)
     window = (window_size_left, window_size_right)
     how = how_of(q, softmax_scale, is_causal, window, softcap, lengths, deterministic=deterministic, lse=True)
+    how = how_of_gradients(q, k, v, how, seqused_q)
     dq, dk, dv, _, softmax_d = gradients(dout, q, k, v, out, softmax_lse, how, (dq, dk, dv))
     return dq, dk, dv, softmax_d, softmax_lse
 

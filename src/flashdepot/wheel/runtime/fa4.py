@@ -12,14 +12,17 @@ from typing import Any, NamedTuple
 import torch
 
 from .attention import attend, attention, combine, gradients, how_of, refuse
+from .sequences import attention_in_parts, how_of_gradients, need_parts
 
 _JIT = "it is compiled for the call, by FlashAttention-4 with CuTe DSL: use upstream's flash-attn-4 for this call"
 _WHY = {
     **dict.fromkeys(("score_mod", "score_mod_bwd", "mask_mod", "aux_tensors", "aux_scalars"), _JIT),
     **dict.fromkeys(("block_sparse_tensors", "block_sparse_tensors_bwd"), _JIT),
-    **dict.fromkeys(("qv", "gather_kv_indices"), "no family of the library has absorbed MLA"),
-    "seqused_q": "no family of the library has it; pass cu_seqlens_q",
-    **dict.fromkeys(("q_descale", "k_descale", "v_descale"), "no family of the library computes in FP8"),
+    "qv": "flash_attn_interface has it here, in a wheel with family fa3",
+    "gather_kv_indices": "no family of the library has sparse MLA",
+    **dict.fromkeys(
+        ("q_descale", "k_descale", "v_descale"), "flash_attn_interface has FP8 here, in a wheel with family fa3"
+    ),
 }
 _HINT_WORDS = (
     "num_splits pack_gqa min_seqlen_k tile_mn mma_pv_is_rs intra_wg_overlap num_threads _arch scheduler_metadata "
@@ -145,11 +148,14 @@ def flash_attn_varlen_func(
     """Attention over sequences that are packed, or (b, s, ..) with lengths, on either side; keys may lie in pages."""
     _require_dims(q, v)
     jit = (score_mod, score_mod_bwd, mask_mod, aux_tensors, aux_scalars, block_sparse_tensors, None)
-    _require_none((*jit, qv, gather_kv_indices, seqused_q), others)
+    _require_none((*jit, qv, gather_kv_indices), others)
     lengths = (cu_seqlens_q, cu_seqlens_k, seqused_k, max_seqlen_q, max_seqlen_k, page_table)
     window = _window(causal, *window_size)
     how = how_of(q, softmax_scale, causal, window, softcap, lengths, deterministic=deterministic, lse=return_lse)
-    out, lse = attention(q, k, v, how, learnable_sink, lse=return_lse)
+    if need_parts(q, k, v, how, 0, seqused_q):
+        out, lse = attention_in_parts(q, k, v, how, 0, seqused_q, learnable_sink, lse=return_lse)
+    else:
+        out, lse = attention(q, k, v, how, learnable_sink, lse=return_lse)
     return out, lse if return_lse else None
 
 
@@ -180,12 +186,16 @@ def _flash_attn_fwd(
 ) -> tuple[Any, Any]:
     """Return out and lse, which is what torch's FA4 reads of upstream's results."""
     _require_dims(q, v)
-    _require_none((*(None,) * 7, qv, None, seqused_q), others)
+    _require_none((*(None,) * 7, qv), others)
     lengths = (cu_seqlens_q, cu_seqlens_k, seqused_k, max_seqlen_q, max_seqlen_k, page_table)
     asked = return_lse or lse is not None
     window = _window(causal, window_size_left, window_size_right)
     how = how_of(q, softmax_scale, causal, window, softcap or 0.0, lengths, lse=asked)
-    made, statistics = attend(q, k, v, how, learnable_sink, out)
+    if seqused_q is not None:
+        made, statistics = attention_in_parts(q, k, v, how, 0, seqused_q, learnable_sink, recorded=False)
+        made = made if out is None else out.copy_(made)
+    else:
+        made, statistics = attend(q, k, v, how, learnable_sink, out)
     return made, (statistics if lse is None else lse.copy_(statistics)) if asked else None
 
 
@@ -204,6 +214,7 @@ def _flash_attn_bwd(
     *,
     cu_seqlens_q: Any = None,
     cu_seqlens_k: Any = None,
+    seqused_q: Any = None,
     seqused_k: Any = None,
     max_seqlen_q: int | None = None,
     max_seqlen_k: int | None = None,
@@ -220,6 +231,7 @@ def _flash_attn_bwd(
     lengths = (cu_seqlens_q, cu_seqlens_k, seqused_k, max_seqlen_q, max_seqlen_k, None)
     window = _window(causal, window_size_left, window_size_right)
     how = how_of(q, softmax_scale, causal, window, softcap, lengths, deterministic=deterministic, lse=True)
+    how = how_of_gradients(q, k, v, how, seqused_q)
     made = gradients(dout, q, k, v, out, lse, how, (dq, dk, dv), d_lse=dlse, sink=learnable_sink)
     return made[: 3 if learnable_sink is None else 4]
 

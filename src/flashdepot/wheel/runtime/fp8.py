@@ -1,4 +1,4 @@
-"""Forward calls with words that only family fa3 of the library knows: FP8 with factors, qv, chunks, queries in use.
+"""Forward calls with words that only family fa3 of the library knows: FP8 with factors, and qv; with chunks, queries in use.
 
 They have no gradient. What the library cannot do of them it refuses itself, and says what can.
 """
@@ -31,8 +31,8 @@ class Words(NamedTuple):
 
     def are_said(self, q: Any) -> bool:
         """Whether the call needs this module."""
-        chunk, tensors = self.attention_chunk, (self.qv, self.q_descale, self.k_descale, self.v_descale, self.seqused_q)
-        return q.dtype == FP8 or chunk != 0 or any(tensor is not None for tensor in tensors)
+        tensors = (self.qv, self.q_descale, self.k_descale, self.v_descale)
+        return q.dtype == FP8 or any(tensor is not None for tensor in tensors)
 
 
 class Appended(NamedTuple):
@@ -100,7 +100,7 @@ class _WithoutBackward(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(*_: Any) -> Any:
-        raise RuntimeError("FP8, qv, attention_chunk and seqused_q have no backward pass")
+        raise RuntimeError("FP8 and qv have no backward pass")
 
 
 def _attend(
