@@ -39,12 +39,6 @@ def test_get_takes_what_is_stored_and_compiles_nothing(depot: api.Depot, quick_l
     assert not heard.built
 
 
-def test_get_writes_a_copy_where_it_is_told_to(depot: api.Depot, tmp_path: Path) -> None:
-    got = api.get(QUICK, depot=depot, out=tmp_path / "vendor")
-    assert got.path == tmp_path / "vendor"
-    assert (tmp_path / "vendor/include/flash_attention.h").is_file()
-
-
 def test_link_finds_the_library_and_tells_which(depot: api.Depot, quick_library: Path) -> None:
     heard = Heard()
     assert api.link(QUICK, depot=depot, events=heard).root == quick_library

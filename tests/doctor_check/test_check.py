@@ -30,9 +30,8 @@ from flashdepot.binary.fatbin import CodeKind, GpuCode
 from flashdepot.binary.window import FileKind
 from flashdepot.diagnose.check import Outcome, check_file
 from flashdepot.diagnose.check.judge import judge_architectures, judge_floors
-from flashdepot.diagnose.check.place import TabledTorch, built_for
+from flashdepot.diagnose.check.place import built_for
 from flashdepot.diagnose.check.subject import Binary
-from flashdepot.errors import UsageError
 from flashdepot.model.environment import Torch
 from flashdepot.model.host import HostRecord
 from flashdepot.model.target import Architecture, Version
@@ -310,12 +309,6 @@ def test_a_symbol_that_another_file_of_the_wheel_offers_is_not_asked_of_torch(tm
 )
 def test_symbols_together_narrow_the_versions(symbols: list[str], span: str) -> None:
     assert built_for(frozenset(symbols)) == span
-
-
-@pytest.mark.parametrize("text", ["2", "new"])
-def test_what_is_no_version_of_torch_is_refused(text: str) -> None:
-    with pytest.raises(UsageError):
-        TabledTorch(Torch.parse(text), "x86_64")
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,7 @@ def test_what_cannot_be_told_has_an_exit_code_of_its_own(tmp_path: Path) -> None
         ([], "Missing argument"),
         (["/nowhere.so"], "/nowhere.so cannot be read"),
         (["FILE", "--torch", "new"], "'new' is not a version of PyTorch"),
+        (["FILE", "--torch", "2"], "'2' is not a version of PyTorch"),
         (["FILE", "--gpu", "hopper"], "'hopper' is not a GPU architecture"),
         (["FILE", "--python", "true"], "does not answer as a Python does"),
         (["FILE", "--host", "/nowhere.json"], "flashdepot host --save"),
