@@ -157,7 +157,7 @@ def test_a_beginning_that_was_wrong_is_fetched_again(
     assert reader.fetch(team) == pushed
 
 
-@pytest.mark.parametrize("change", ["flip", "cut", "grow", "other"])
+@pytest.mark.parametrize("change", ["flip", "cut", "grow", "other", "blank"])
 def test_wrong_bytes_under_a_right_name_are_never_taken(
     change: str, pushed: Manifest, reader: Party, team: RemoteSettings, server: RemoteServer
 ) -> None:
@@ -168,6 +168,7 @@ def test_wrong_bytes_under_a_right_name_are_never_taken(
             "cut": data[:-1],
             "grow": data + b"x",
             "other": b"MZ" + bytes(1000),
+            "blank": data + b" " * data.startswith((b"{", b"[")),  # JSON that says the same
         }[change]
     assert reader.fetch(team) is None
     assert reader.fetch_unit(team) is None
