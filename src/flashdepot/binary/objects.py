@@ -156,8 +156,11 @@ def with_private_names(data: bytes, name: str, private: AbstractSet[str]) -> byt
 
 def defined_names(data: bytes, name: str) -> frozenset[str]:
     """The names that an object file defines for others; raises as :func:`with_private_runtime`."""
-    symbols = _elf_symbols if _is_elf(data, name) else _coff_symbols
-    return frozenset(found for found, is_defined in symbols(Window.of(data, name)) if is_defined)
+    window = Window.of(data, name)
+    if _is_elf(data, name):
+        rows = _elf_symbols_at(ElfFile(window))
+        return frozenset(found for _, _, symbol, found in rows if symbol[1] >> 4 and symbol[3] != 0)
+    return frozenset(symbol.name for symbol in CoffFile(window).symbols() if symbol.external and symbol.defined)
 
 
 def for_every_linker(data: bytes, name: str) -> bytes:
@@ -224,11 +227,6 @@ def _elf_symbols_at(elf: ElfFile) -> Iterator[tuple[int, int, tuple[int, ...], s
                     yield index, section[4] + at, symbol, names.text(symbol[0], "symbol names")
 
 
-def _elf_symbols(window: Window) -> Iterator[tuple[str, bool]]:
-    """The names that others see, and whether they are defined."""
-    return ((name, symbol[3] != 0) for _, _, symbol, name in _elf_symbols_at(ElfFile(window)) if symbol[1] >> 4)
-
-
 def _rename_elf(window: Window, private: Callable[[str], bool]) -> bytes:
     elf = ElfFile(window)
     changed = bytearray(window.take(0, window.size, "object"))
@@ -264,11 +262,6 @@ def _with_ordinary_sections(window: Window) -> bytes:
             place = elf.headers_at + index * SECTION.size
             SECTION.pack_into(changed, place, name, kind, flags & ~_SHF_X86_64_LARGE, *rest)
     return bytes(changed)
-
-
-def _coff_symbols(window: Window) -> Iterator[tuple[str, bool]]:
-    """The names that others see, and whether they are defined."""
-    return ((symbol.name, symbol.defined) for symbol in CoffFile(window).symbols() if symbol.external)
 
 
 def _rename_coff(window: Window, private: Callable[[str], bool]) -> bytes:

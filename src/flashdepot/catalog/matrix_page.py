@@ -98,7 +98,8 @@ def _row(row: MatrixRow) -> str:
     if row.seen:
         cells[_PYTHON] = ", ".join(_link(wheel, label) for wheel, label in zip(row.wheels, _labels(row), strict=True))
     else:
-        cells[-1] = _link_to(_release_page(row.wheels[0]), cells[-1])
+        release = row.wheels[0].url.rpartition("/")[0].replace("/releases/download/", "/releases/tag/")
+        cells[-1] = _link_to(release, cells[-1])  # where a person sees whether it exists
     first, *others = cells
     file = _file_of_pytorchs_builds(row)
     begin = f'<tr data-file="{escape(file)}">' if file else "<tr>"
@@ -154,11 +155,6 @@ def _labels(row: MatrixRow) -> list[str]:
         label = python_of(wheel)
         labels.append(f"{label} in {release_name(wheel)}" if label in labels else label)
     return labels
-
-
-def _release_page(wheel: PublishedWheel) -> str:
-    """Where a person can see whether a wheel exists."""
-    return wheel.url.rpartition("/")[0].replace("/releases/download/", "/releases/tag/")
 
 
 def _filters(table: list[MatrixRow]) -> Iterator[str]:

@@ -200,7 +200,8 @@ class Libraries:
             held = {}
         # What another process is about to rename is not there yet.
         there = {path: content for path, content in held.items() if not is_leftover(Path(path))}
-        return differences(_expected(manifest), there)
+        files = {file.path: f"-> {file.link}" if file.link else file.digest for file in manifest.files}
+        return differences({**files, MANIFEST_NAME: hashlib.sha256(manifest_text(manifest)).hexdigest()}, there)
 
     def _restore_blobs(self, manifest: Manifest, folder: Path) -> None:
         """Give back to the depot what it lost and the folder, which is right, still has."""
@@ -244,9 +245,3 @@ class Libraries:
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
-
-
-def _expected(manifest: Manifest) -> Mapping[str, str]:
-    """What :func:`contents` says of a library's folder that is right: the manifest's files, and the manifest itself."""
-    files = {file.path: f"-> {file.link}" if file.link else file.digest for file in manifest.files}
-    return {**files, MANIFEST_NAME: hashlib.sha256(manifest_text(manifest)).hexdigest()}

@@ -82,12 +82,8 @@ def choose(request: Request, manifests: Iterable[Manifest]) -> DepotChoice:
         else:
             fitting.append(manifest)
     rejected.sort(key=lambda pair: (len(pair[1]), pair[0].recipe_key))
-    return DepotChoice(min(fitting, key=_code, default=None), tuple(rejected))
-
-
-def _code(manifest: Manifest) -> int:
-    """How much a library holds: its units, once for each architecture."""
-    return len(manifest.selection.units) * len(manifest.sass)
+    least = min(fitting, key=lambda manifest: len(manifest.selection.units) * len(manifest.sass), default=None)
+    return DepotChoice(least, tuple(rejected))
 
 
 DAMAGED = "a file of it is damaged or missing"

@@ -8,7 +8,6 @@ from flashdepot.diagnose.case import Case, Intention, blocker, foreseen, misfit,
 from flashdepot.errors import IncompatibleError
 from flashdepot.facts.cuda import driver_floor
 from flashdepot.model.diagnosis import Diagnosis
-from flashdepot.model.host import HostRecord
 from flashdepot.model.target import Architecture, spell
 
 _GIVE_GPU = {
@@ -16,6 +15,13 @@ _GIVE_GPU = {
     "podman": "Start the container with its GPUs: podman run --device nvidia.com/gpu=all ...",
     "kubernetes": "Ask for a GPU in the pod: resources: {limits: {nvidia.com/gpu: 1}}",
     "lxc": "Give the container its GPUs: lxc config device add NAME gpu gpu && lxc config set NAME nvidia.runtime=true",
+}
+
+_INSTALL_DRIVER = {
+    "Ubuntu": "sudo ubuntu-drivers install",
+    "Debian": "sudo apt-get install nvidia-driver (from the non-free component)",
+    "Fedora": "sudo dnf install akmod-nvidia (from RPM Fusion)",
+    "Arch": "sudo pacman -S nvidia",
 }
 
 _NO_GPU = frozenset({"", "-1", "none", "void", "NoDevFiles"})
@@ -66,7 +72,9 @@ def _absent(case: Case) -> Diagnosis:
     """Why no GPU is to be seen, as the blocker that it is for running."""
     record = case.record
     why = "The kernels run only on NVIDIA GPUs, through NVIDIA's driver."
-    if record.driver is None and _has_no_device(record):
+    # Pods and WSL see no PCI bus, and the GPU of an ARM SoC is not on it.
+    sees_bus = not record.wsl and record.container != "kubernetes" and record.platform.machine == "x86_64"
+    if record.driver is None and sees_bus and record.nvidia_devices == 0:
         seen = "This machine has no NVIDIA GPU: there is none on its PCI bus."
         return misfit("gpu-missing", seen, why, "Use a machine with one, from the A100 or RTX 30 on.")
     if record.container:
@@ -81,24 +89,8 @@ def _absent(case: Case) -> Diagnosis:
         seen = f"NVIDIA driver {record.driver} is here and serves no GPU."
         return blocker("gpu-missing", seen, why, "See what it says: nvidia-smi; dmesg | grep -i nvrm")
     seen = "This machine has an NVIDIA GPU and no driver." if record.nvidia_devices else "No NVIDIA driver was found."
-    return blocker("driver-missing", seen, why, _driver_install(record.os_name))
-
-
-def _has_no_device(record: HostRecord) -> bool:
-    """Whether the PCI bus shows that there is no GPU: not in WSL, in pods that see no bus, or next to an ARM SoC's."""
-    sees_all = not record.wsl and record.container != "kubernetes" and record.platform.machine == "x86_64"
-    return sees_all and record.nvidia_devices == 0
-
-
-def _driver_install(os_name: str) -> str:
-    commands = (
-        ("Ubuntu", "sudo ubuntu-drivers install"),
-        ("Debian", "sudo apt-get install nvidia-driver (from the non-free component)"),
-        ("Fedora", "sudo dnf install akmod-nvidia (from RPM Fusion)"),
-        ("Arch", "sudo pacman -S nvidia"),
-    )
-    command = next((command for name, command in commands if name in os_name), None)
-    return f"Install NVIDIA's driver, 580 or newer: {command}" if command else "Install NVIDIA's driver, 580 or newer."
+    command = next((f": {command}" for name, command in _INSTALL_DRIVER.items() if name in record.os_name), ".")
+    return blocker("driver-missing", seen, why, f"Install NVIDIA's driver, 580 or newer{command}")
 
 
 def driver(case: Case) -> Iterator[Diagnosis]:

@@ -25,6 +25,7 @@ _FREE_SIZE = 64 << 20
 _RATIO_LIMIT = 100
 """Machine code, sources and PTX are compressed to between a half and a twentieth; what deflate can do is a thousandth."""
 _METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
+_OUTWARDS = "\\\0:" if os.name == "nt" else "\\\0"
 _COLLISION = (FileExistsError, IsADirectoryError, NotADirectoryError)
 
 
@@ -72,10 +73,13 @@ def _unpack(archive: Path, folder: Path, keep: Callable[[str], bool], pass_over_
             unpacked += entry.size
             refuse_bomb(archive, unpacked, packed)
             passed = pass_over_links and not keep(entry.name)
-            if problem := _name_problem(entry.name) or ("" if passed else entry.problem):
+            path, problem = PurePosixPath(entry.name), "" if passed else entry.problem
+            if path.is_absolute() or ".." in path.parts or any(sign in entry.name for sign in _OUTWARDS):
+                problem = "points outside the folder"
+            if problem:
                 raise _refused(archive, f"its entry '{entry.name}' {problem}")
             if keep(entry.name) and (source := entry.open()) is not None:
-                _write(archive, entry, source, folder.joinpath(*PurePosixPath(entry.name).parts))
+                _write(archive, entry, source, folder.joinpath(*path.parts))
 
 
 def _entries(archive: Path) -> Generator[_Entry, None, None]:
@@ -119,13 +123,6 @@ def _write(archive: Path, entry: _Entry, source: IO[bytes], path: Path) -> None:
         path.chmod(0o755 if entry.executable else 0o644)
     except _COLLISION as error:
         raise _refused(archive, f"its entry '{entry.name}' has the name of another one") from error
-
-
-def _name_problem(name: str) -> str:
-    path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or "\\" in name or "\0" in name or (os.name == "nt" and ":" in name):
-        return "points outside the folder"
-    return ""
 
 
 def refuse_bomb(archive: Path, unpacked: int, packed: int) -> None:

@@ -40,16 +40,12 @@ def plain_folder(root: Path, name: str, *, create: bool = False) -> Path:
     if create:
         with contextlib.suppress(FileExistsError):
             path.mkdir()
-            _let_group_write(root.stat(), path)
+            ours, new = root.stat(), path.stat()
+            if ours.st_mode & stat.S_IWGRP and not ours.st_mode & stat.S_IWOTH and ours.st_gid == new.st_gid:
+                path.chmod(stat.S_IMODE(new.st_mode) | stat.S_IWGRP)
     if not is_plain_folder(path.lstat()):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
     return path
-
-
-def _let_group_write(ours: os.stat_result, made: Path) -> None:
-    new = made.stat()
-    if ours.st_mode & stat.S_IWGRP and not ours.st_mode & stat.S_IWOTH and ours.st_gid == new.st_gid:
-        made.chmod(stat.S_IMODE(new.st_mode) | stat.S_IWGRP)
 
 
 def status_of(path: Path) -> os.stat_result | None:

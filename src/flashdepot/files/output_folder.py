@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -95,7 +95,10 @@ class OutputFolder(msgspec.Struct, frozen=True):
         with folder_errors(self.path, self.elsewhere), self._open() as folder:
             known = self._earlier(folder)
             kept = {place: min(identities) for place, identities in known.items() if self.keeps(place)}
-            listed = OutputFile.of(self.listing, _listing_text(files, kept) if listing is None else listing)
+            if listing is None:
+                rows = dict(sorted({**kept, **{file.place: file.identity for file in files}}.items()))
+                listing = (json.dumps({"schema": _SCHEMA, "kind": _KIND, "files": rows}, indent=2) + "\n").encode()
+            listed = OutputFile.of(self.listing, listing)
             there = {file.place: identity_of(folder, file.place) for file in (*files, listed)}
             obsolete = {place: identities for place, identities in known.items() if place not in {*there, *kept}}
             for file in files:
@@ -115,7 +118,9 @@ class OutputFolder(msgspec.Struct, frozen=True):
                 shutil.rmtree(stage, ignore_errors=True)
                 raise
             self._replace(folder, stage, changed, obsolete)
-            _remove_stages(folder, stage)
+            for path in list(folder.iterdir()):
+                if path == stage or (_is_stage(path) and time.time() - path.lstat().st_mtime > _STAGE_LIFETIME):
+                    shutil.rmtree(path, ignore_errors=True)
         return self.path
 
     def require_usable(self) -> None:
@@ -198,14 +203,6 @@ class OutputFolder(msgspec.Struct, frozen=True):
         sync_folder(folder)
 
 
-def _listing_text(files: Sequence[OutputFile], kept: Mapping[str, str]) -> bytes:
-    """Places and identities, with those of files that stay."""
-    listed = {**kept, **{file.place: file.identity for file in files}}
-    return (
-        json.dumps({"schema": _SCHEMA, "kind": _KIND, "files": dict(sorted(listed.items()))}, indent=2) + "\n"
-    ).encode()
-
-
 def _remove_obsolete(folder: Path, place: str, known: frozenset[str]) -> None:
     """Remove a file of an earlier run if its bytes are still those, and the folders that are empty then."""
     with contextlib.suppress(OSError, FlashdepotError):
@@ -219,9 +216,3 @@ def _remove_obsolete(folder: Path, place: str, known: frozenset[str]) -> None:
 
 def _is_stage(path: Path) -> bool:
     return _STAGE.fullmatch(path.name) is not None and is_plain_folder(path.lstat())
-
-
-def _remove_stages(folder: Path, ours: Path) -> None:
-    for path in list(folder.iterdir()):
-        if path == ours or (_is_stage(path) and time.time() - path.lstat().st_mtime > _STAGE_LIFETIME):
-            shutil.rmtree(path, ignore_errors=True)

@@ -98,7 +98,12 @@ def check_setup(setup: CandleSetup, need: CandleNeed, sources: Path | None) -> I
         found = list(_archive(archive, need, digests.get(archive.relative_to(setup.folder).as_posix(), "")))
         yield from found
         if not found and setup.delivery is Delivery.FOLDER and sources is not None:
-            yield from _stale(archive, sources, need)
+            newer = newer_sources(archive.stat().st_mtime_ns, source_times(sources))
+            if newer:
+                what = (
+                    f"{archive} is not newer than {newer[0]} ({len(newer)} such): candle's build script would compile."
+                )
+                yield _wrong(what, need.again)
     yield from _machine_code(manifest, need, setup.compute_cap)
 
 
@@ -183,13 +188,6 @@ def _platform(member: Window) -> Platform | None:
     if kind is FileKind.COFF_OBJECT:
         return Platform("windows", COFF_MACHINES[int.from_bytes(head[:2], "little")])
     return None
-
-
-def _stale(archive: Path, sources: Path, need: CandleNeed) -> Iterator[Diagnosis]:
-    newer = newer_sources(archive.stat().st_mtime_ns, source_times(sources))
-    if newer:
-        what = f"{archive} is not newer than {newer[0]} ({len(newer)} such): candle's build script would compile."
-        yield _wrong(what, need.again)
 
 
 def _machine_code(folder: Path, need: CandleNeed, compute_cap: str) -> Iterator[Diagnosis]:

@@ -166,7 +166,7 @@ class BuiltFor(msgspec.Struct, frozen=True):
           published for CUDA 11.8 and 12.1, and 2.10 and newer for 12.6 and newer.
         """
         cuda, torch, abi = _CUDA.search(local), _TORCH.search(local), _CXX11_ABI.search(local)
-        dotted_cuda = _dotted_cuda(cuda[1]) if cuda else ""
+        dotted_cuda = ".".join(filter(None, (cuda[1][:2], cuda[1][2:]))) if cuda else ""
         return cls(
             cuda=dotted_cuda,
             torch=_dotted_torch(torch[1], dotted_cuda) if torch else "",
@@ -185,11 +185,6 @@ def filename_of_url(url: str) -> str:
     from urllib.parse import unquote, urlsplit  # noqa: PLC0415  (reading a catalog does without)
 
     return unquote(urlsplit(url).path.rpartition("/")[2])
-
-
-def _dotted_cuda(digits: str) -> str:
-    major, minor = digits[:2], digits[2:]
-    return f"{major}.{minor}" if minor else major
 
 
 def _dotted_torch(text: str, cuda: str) -> str:

@@ -334,7 +334,9 @@ CUDA_OUTPUTS = (*CXX_OUTPUTS[:-2], "cuda", "{source}")
 def cxx_words(target: TargetSpec) -> tuple[str, ...]:
     """The beginning of a command that compiles C++ for a target."""
     cpu = ("-triple", target.clang, "-target-cpu", target.cpu)
-    return (*_PROGRAM, *cpu, *_FOR_ALL, *target.system.words, *_headers(target))
+    folders = ("libcxx/include", "libcxxabi/include", "include", *(f"libc/include/{name}" for name in target.headers))
+    headers = (word for folder in folders for word in ("-isystem", f"{{zig}}/{folder}"))
+    return (*_PROGRAM, *cpu, *_FOR_ALL, *target.system.words, "-resource-dir", "{zig}/clang", *headers)
 
 
 def cuda_words(target: TargetSpec) -> tuple[str, ...]:
@@ -351,9 +353,3 @@ def precompiled(words: tuple[str, ...]) -> PrecompiledHeader:
     others = (*words[:fatbin], *words[fatbin + 2 :])
     make = ("-emit-pch" if word == "-emit-obj" else word for word in others)
     return PrecompiledHeader((*make, *CUDA_OUTPUTS), ("-include-pch", "{header}"))
-
-
-def _headers(target: TargetSpec) -> tuple[str, ...]:
-    folders = ("libcxx/include", "libcxxabi/include", "include", *(f"libc/include/{name}" for name in target.headers))
-    resource = ("-resource-dir", "{zig}/clang")
-    return (*resource, *(word for folder in folders for word in ("-isystem", f"{{zig}}/{folder}")))

@@ -72,7 +72,8 @@ def write_wheel(path: Path, entries: Iterable[Entry], info: str, *, stored: bool
         for entry in entries:
             data = entry.read()
             archive.writestr(_info(entry.name, executable=entry.executable), data, kind, _LEVEL)
-            rows.append((entry.name, _digest(data), str(len(data))))
+            digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()  # PEP 376, PEP 427
+            rows.append((entry.name, f"sha256={digest}", str(len(data))))
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows([*rows, (record, "", "")])
         archive.writestr(_info(record), text.getvalue(), kind, _LEVEL)
@@ -90,11 +91,6 @@ def _info(name: str, *, executable: bool = False) -> zipfile.ZipInfo:
     info.create_system = _UNIX
     info.external_attr = (stat.S_IFREG | (0o755 if executable else 0o644)) << 16
     return info
-
-
-def _digest(data: bytes) -> str:
-    """A RECORD entry's digest: URL-safe base64 without padding (PEP 376, PEP 427)."""
-    return "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
 
 
 PACKAGE = "flash_attn"

@@ -137,7 +137,9 @@ def _read_binary(window: Window, kind: FileKind) -> Binary:
     if kind is FileKind.ARCHIVE:
         return _archive(window)
     if kind is FileKind.COFF_OBJECT:
-        return _coff(window)
+        machine = COFF_MACHINES[int.from_bytes(window.head(2), "little")]
+        containers = _gpu_code(window, CoffFile(window).contents())
+        return Binary(window.name, kind, frozenset({machine}), containers=containers, is_windows=True)
     raise _stand_in(window, kind)
 
 
@@ -182,12 +184,6 @@ def _pe(window: Window, kind: FileKind) -> Binary:
         containers=_gpu_code(window, pe.sections),
         is_windows=True,
     )
-
-
-def _coff(window: Window) -> Binary:
-    machine = COFF_MACHINES[int.from_bytes(window.head(2), "little")]
-    containers = _gpu_code(window, CoffFile(window).contents())
-    return Binary(window.name, FileKind.COFF_OBJECT, frozenset({machine}), containers=containers, is_windows=True)
 
 
 def _archive(window: Window) -> Binary:

@@ -83,18 +83,18 @@ class Function:
         :raises ValueError: for what the library cannot do, with its own text.
         """
         most = 0
+        packed = (
+            values["total_q"] or values["total_k"]
+        )  # optional pointers are looked at for being there: any address says so
+        lengths = {"cu_seqlens_q": 1, "cu_seqlens_k": 1} if packed else {}
         for device in devices or (0,):
             need = c_uint64()
-            arguments = self.pack({**values, "device": device, **self._lengths(values)})
+            arguments = self.pack({**values, "device": device, **lengths})
             status = self._workspace(arguments, byref(need), *((None,) if self.number == 0 else ()))
             if status and (devices or status not in _NO_DEVICE):
                 raise ValueError(_last_error().decode("utf-8", "replace"))
             most = max(most, need.value)
         return most
-
-    def _lengths(self, values: Mapping[str, Any]) -> Mapping[str, int]:
-        """Optional pointers are looked at for being there: any address says so."""
-        return {"cu_seqlens_q": 1, "cu_seqlens_k": 1} if values["total_q"] or values["total_k"] else {}
 
 
 _NO_DEVICE = {3, 5}
