@@ -39,8 +39,6 @@ if TYPE_CHECKING:
         events: Events
 
 
-_REJECTED_SHOWN = 3
-
 ANY = LibraryRequest()
 SILENT = Events()
 NO_LIMITS = Limits()
@@ -197,10 +195,9 @@ def _surveyed(limits: Limits) -> Limits:
 
 
 def _tell_rejected(choice: DepotChoice, events: Events) -> None:
-    for manifest, reasons in choice.rejected[:_REJECTED_SHOWN]:
-        events.note(f"The stored library {manifest.recipe_key[:12]} was not taken: {'; '.join(reasons)}.")
-    if (more := len(choice.rejected) - _REJECTED_SHOWN) > 0:
-        events.note(f"Neither were {more} others; 'flashdepot depot ls' shows them.")
+    for manifest, reasons in choice.rejected[:1]:
+        others = f" Neither were {more} more: flashdepot depot ls" if (more := len(choice.rejected) - 1) else ""
+        events.note(f"The stored library {manifest.recipe_key[:12]} was not taken: {'; '.join(reasons)}.{others}")
 
 
 def wheel_of(library: LibraryResult, sources: Mapping[str, str], depot: Depot, folder: Path) -> Wheel:

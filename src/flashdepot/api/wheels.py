@@ -143,8 +143,10 @@ class Question(msgspec.Struct, frozen=True):
                 named = {"wheel": wheel.url, "sha256": wheel.sha256}
                 return str(Command("install", {"python": given.python, "depot": self.depot, **named}))
             return str(Command("install", {**here, "source": (OURS,), "upstream": self.version, **compiles}))
+        if wheel.url and not wheel.sha256:  # the record of its release is asked then; pip would take any bytes
+            return str(Command("install", {"wheel": wheel.url}))
         if wheel.url:
-            return shlex.join(["pip", "install", f"{wheel.url}#sha256={wheel.sha256}" if wheel.sha256 else wheel.url])
+            return shlex.join(["pip", "install", f"{wheel.url}#sha256={wheel.sha256}"])
         facts = plan.facts
         there = facts.platform is not None and facts.platform != this_platform()
         machine = {"host": given.host, "driver": given.named.driver, "glibc": given.named.glibc}

@@ -118,7 +118,7 @@ def _plan_lines(plan: InstallPlan) -> Iterator[str]:
 
 def _digest(wheel: WheelAddress) -> str:
     if not wheel.sha256:
-        return "no SHA-256 is published for it: install asks, or takes --accept-unverified"
+        return "no SHA-256 of it is known: install asks, or takes --accept-unverified"
     recorded = f", as {wheel.recorded_by} records" if wheel.recorded_by else ""
     return f"SHA-256 {wheel.sha256}{recorded}"
 
