@@ -35,7 +35,7 @@ from flashdepot.toolchain.choose import choose_toolchain, foresee_toolchain, req
 from flashdepot.toolchain.nvcc import inspect, named_root
 from flashdepot.toolchain.targets import TARGETS
 from flashdepot.toolchain.wheels import is_provided
-from flashdepot.toolchain.zig import compiling_version, is_zig_provided, preprocessing_version
+from flashdepot.toolchain.zig import compiling_version, first_link_seconds, is_zig_provided, preprocessing_version
 
 _MB = 10**6
 _NVCC = Fetch("NVIDIA's compiler", 102 * _MB, 279 * _MB)
@@ -87,17 +87,20 @@ def fetches(need: Need, host: HostRecord, depot: Depot) -> tuple[Fetch, ...]:
     return tuple(found)
 
 
-def usual(need: Need, fetched: tuple[Fetch, ...], limits: Limits) -> Forecast:
-    """What it usually takes when nothing was compiled before, and some things must be fetched first."""
+def usual(need: Need, fetched: tuple[Fetch, ...], limits: Limits, first_link: float) -> Forecast:
+    """What it usually takes when nothing was compiled before, and some things must be fetched first.
+
+    :param first_link: seconds that only the first link for a target takes.
+    """
     selection = need.request.selection
     if this_platform().system == "windows":  # device code is a remote's
         host_sides = [Job(unit.name, HOST_SIDE.seconds, HOST_SIDE.peak) for unit in selection.units]
         outlook = foresee([*host_sides, *c_layer()], (), _capacity(limits))
-        return _forecast(need, (), outlook, limits, fetched, len(host_sides))
-    return _forecast(need, selection.units, _outlook(selection, need, limits), limits, fetched)
+        return _forecast(need, (), outlook, limits, fetched, first_link, len(host_sides))
+    return _forecast(need, selection.units, _outlook(selection, need, limits), limits, fetched, first_link)
 
 
-def exact(need: Need, plan: BuildPlan, outlook: Outlook, limits: Limits) -> Forecast:
+def exact(need: Need, plan: BuildPlan, outlook: Outlook, limits: Limits, first_link: float) -> Forecast:
     """What it takes by the compilers that are here, and by what was compiled before."""
     actions = plan.actions()
     sides = Sides.of(actions)
@@ -107,7 +110,7 @@ def exact(need: Need, plan: BuildPlan, outlook: Outlook, limits: Limits) -> Fore
         action.name in sides.host & outlook.jobs and not outlook.jobs.intersection(action.needs.values())
         for action in actions
     )
-    return _forecast(need, left, outlook, limits, None, around)
+    return _forecast(need, left, outlook, limits, None, first_link, around)
 
 
 def _forecast(
@@ -116,10 +119,11 @@ def _forecast(
     outlook: Outlook,
     limits: Limits,
     fetched: tuple[Fetch, ...] | None,
+    first_link: float,
     host_sides: int = 0,
 ) -> Forecast:
     units = need.request.selection.units
-    seconds = _wall_seconds(outlook, len(units), limits)
+    seconds = _wall_seconds(outlook, len(units), limits) + first_link
     disk = (len(left) + host_sides) * len(need.request.gpus) * _KEPT
     disk += sum(fetch.unpacked or fetch.size + _SOURCE_UNPACKED for fetch in fetched or ())
     return Forecast(
@@ -160,6 +164,11 @@ def _wall_seconds(outlook: Outlook, units: int, limits: Limits) -> float:
     return outlook.seconds * crowded + link_seconds(units)
 
 
+def _first_link(need: Need, host: HostRecord, depot: Depot) -> float:
+    target = next(row for row in TARGETS if row.platform == need.request.platform)
+    return first_link_seconds(host.platform, depot.layout.toolchains, target.zig)
+
+
 def _capacity(limits: Limits) -> Capacity:
     if limits.farm is not None:
         return Capacity(max(1, min(limits.jobs or limits.farm.slots, limits.farm.slots)), limits.farm.memory)
@@ -184,7 +193,7 @@ def build(
     :raises NetworkError: when source or toolchain must be fetched and cannot be.
     """
     if fetched := fetches(need, host, depot):
-        require_consent(usual(need, fetched, limits), limits, events)
+        require_consent(usual(need, fetched, limits, _first_link(need, host, depot)), limits, events)
     with events.building() as progress, depot.workspace() as work:
         plan = _plan(need, depot, host, options, progress.note, progress.download, work)
         request = need.request
@@ -196,7 +205,8 @@ def build(
 
         def agreed(outlook: Outlook) -> None:
             if not fetched:
-                require_consent(exact(need, plan, outlook, limits), limits, events)
+                forecast = exact(need, plan, outlook, limits, _first_link(need, host, depot))
+                require_consent(forecast, limits, events)
 
         manifest, outcome = build_library(plan, depot, limits, progress, agreed)
         made = {action.unit for action in plan.actions() if action.name in outcome.compiled}
@@ -247,7 +257,7 @@ def foresee_units(need: Need, units: Collection[str], depot: Depot, host: HostRe
     request = need.request
     chosen = replace(request.selection, units=frozenset(u for u in request.selection.units if u.name in units))
     less = replace(need, request=replace(request, selection=chosen))
-    return usual(less, fetches(less, host, depot), limits)
+    return usual(less, fetches(less, host, depot), limits, 0.0)
 
 
 def foresee_build_of(
@@ -258,12 +268,13 @@ def foresee_build_of(
     It raises what :func:`build` raises before it fetches anything.
     """
     if fetched := fetches(need, host, depot):
-        return usual(need, fetched, limits)
+        return usual(need, fetched, limits, _first_link(need, host, depot))
     with depot.workspace() as work:
         plan = _plan(need, depot, host, options, lambda _: None, lambda _: None, work)
         if (stored := depot.load_intact(plan.recipe.key)) is not None:
             return stored
-        return exact(need, plan, foresee_build(plan, depot, limits), limits)
+        outlook = foresee_build(plan, depot, limits)
+        return exact(need, plan, outlook, limits, _first_link(need, host, depot))
 
 
 def _plan(

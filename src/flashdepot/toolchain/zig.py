@@ -58,6 +58,10 @@ def preprocessing_version(cuda: Version) -> str:
     return str(pin["version"])
 
 
+_FIRST_LINK = {True: 55.0, False: 10.0}
+"""Seconds, for Windows and for Linux, on two cores (2026-11-27)."""
+
+
 class Zig(msgspec.Struct, frozen=True):
     """An available zig: the folder with its program and its library, and its version."""
 
@@ -84,6 +88,10 @@ class Zig(msgspec.Struct, frozen=True):
         """What it needs in its environment, so that whatever it keeps is in ``work``."""
         return dict.fromkeys(("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"), str(work / "zig-cache"))
 
+    def has_linked(self, target: str) -> bool:
+        """Whether the first link for a target was done."""
+        return _linked(self.root, target).is_dir()
+
     def linker(self, target: str, folder: Path) -> Linker:
         """Get ready to link for a target, by zig's name of that, in a folder.
 
@@ -92,9 +100,7 @@ class Zig(msgspec.Struct, frozen=True):
 
         :raises CompileError: when it cannot link for the target.
         """
-        built = make_whole(
-            self.root.with_name(f"{self.root.name}-for-{target}"), lambda folder: self._first_link(target, folder)
-        )
+        built = make_whole(_linked(self.root, target), lambda folder: self._first_link(target, folder))
         shutil.copytree(built, folder / "zig-cache", symlinks=True, copy_function=shutil.copyfile)
         return Linker(self, folder)
 
@@ -138,6 +144,17 @@ class Linker(msgspec.Struct, frozen=True):
 def is_zig_provided(platform: Platform, folder: Path, version: str) -> bool:
     """Whether :func:`provide_zig` finds a version in ``folder``; its bytes are not read for that."""
     return zig_folder(platform, folder, version).is_dir()
+
+
+def _linked(root: Path, target: str) -> Path:
+    return root.with_name(f"{root.name}-for-{target}")
+
+
+def first_link_seconds(platform: Platform, folder: Path, target: str) -> float:
+    """What the first link for a target takes, by zig's name of it; 0 where that was done (:meth:`Zig.linker`)."""
+    if _linked(zig_folder(platform, folder, compiling_version()), target).is_dir():
+        return 0.0
+    return _FIRST_LINK["windows" in target]
 
 
 def provide_zig(platform: Platform, folder: Path, on_file: OnFile, version: str) -> Zig:
