@@ -13,7 +13,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flashdepot.api.given import Given
 from flashdepot.api.wheels import Question
 from flashdepot.cli.app import app
 from flashdepot.cli.options import _OPTIONS
@@ -24,7 +23,7 @@ from flashdepot.fit.rules import fatal, judge
 from flashdepot.model.candidate import Origin
 from flashdepot.model.diagnosis import Verdict, verdict_of
 from flashdepot.model.request import LibraryRequest
-from flashdepot.resolve.facts import NamedFacts
+from flashdepot.resolve.facts import Given, NamedFacts
 from flashdepot.resolve.plan import helps
 from support.commands import parsed
 from support.wheels import needs_of_name

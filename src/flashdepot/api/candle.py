@@ -196,11 +196,7 @@ def added_kernels(
     from flashdepot.build.objects import compilers_of, make_objects  # noqa: PLC0415
     from flashdepot.host import probe  # noqa: PLC0415
     from flashdepot.link.candle_kernels import PLACE, kernel_actions, recipe_for  # noqa: PLC0415
-    from flashdepot.toolchain.choose import (  # noqa: PLC0415
-        asks_machine,
-        choose_toolchain,
-        identify_toolchain,
-    )
+    from flashdepot.toolchain.choose import asks_machine, choose_toolchain, identify_toolchain  # noqa: PLC0415
     from flashdepot.toolchain.wheels import provide_cutlass  # noqa: PLC0415
 
     manifest, depot, limits, events = library.manifest, context.depot, context.limits, context.events

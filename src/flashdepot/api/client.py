@@ -12,14 +12,13 @@ import msgspec
 
 from flashdepot import api
 from flashdepot.api.acquire import open_depot
-from flashdepot.api.given import Given
 from flashdepot.errors import UsageError
 from flashdepot.events import Events
 from flashdepot.model.environment import Environment
 from flashdepot.model.host import HostRecord
 from flashdepot.model.limits import Compiling, Farm, Limits
 from flashdepot.model.request import LibraryRequest
-from flashdepot.resolve.facts import NamedFacts
+from flashdepot.resolve.facts import Given, NamedFacts
 from flashdepot.resolve.library import LibraryResult
 from flashdepot.resolve.project import library_request
 

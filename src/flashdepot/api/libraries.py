@@ -13,10 +13,7 @@ from flashdepot.api.acquire import ANY, Context, LibraryPlan, acquire, plan_need
 from flashdepot.errors import IncompatibleError, UsageError
 from flashdepot.host import runtime_facts
 from flashdepot.model.request import LibraryRequest
-from flashdepot.resolve.library import (
-    LibraryResult,
-    most_of,
-)
+from flashdepot.resolve.library import LibraryResult, most_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

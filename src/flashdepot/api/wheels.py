@@ -12,7 +12,6 @@ import msgspec
 from msgspec.structs import asdict
 
 from flashdepot.api.acquire import SILENT
-from flashdepot.api.given import Given
 from flashdepot.catalog import CATALOG_FOLDER, Catalog, load_catalog
 from flashdepot.depot import Depot
 from flashdepot.errors import IncompatibleError, UsageError, did_you_mean
@@ -27,7 +26,7 @@ from flashdepot.model.host import HostRecord
 from flashdepot.model.limits import parse_size
 from flashdepot.model.request import LibraryRequest
 from flashdepot.model.wheel import COMMUNITY, DEFAULT_SOURCES, FLASH_ATTN, INDEX, OFFICIAL, OURS, PIP
-from flashdepot.resolve.facts import NamedFacts, facts_of
+from flashdepot.resolve.facts import Given, NamedFacts, facts_of
 from flashdepot.resolve.plan import plan_for
 
 if TYPE_CHECKING:
@@ -210,12 +209,7 @@ def update_catalog(
     :raises UsageError: for a source that is not known.
     :raises NetworkError: when the network is forbidden, or none of several can be reached.
     """
-    from flashdepot.catalog.refresh import (  # noqa: PLC0415
-        Source,
-        read_sources,
-        refresh,
-        remember,
-    )
+    from flashdepot.catalog.refresh import Source, read_sources, refresh, remember  # noqa: PLC0415
 
     folder = depot.root / CATALOG_FOLDER
     added = {source.name: source for source in map(Source.index, indexes)}
@@ -251,11 +245,7 @@ def check_lock(request: WheelRequest, path: Path | None = None, names: Sequence[
     :param names: what it must pin as well.
     :raises UsageError: when it cannot be used.
     """
-    from flashdepot.resolve.lock import (  # noqa: PLC0415
-        LOCK_NAME,
-        judge_lock,
-        read_lock,
-    )
+    from flashdepot.resolve.lock import LOCK_NAME, judge_lock, read_lock  # noqa: PLC0415
 
     found = read_lock(path or Path(LOCK_NAME))
     return LockState(found, (*judge_lock(found, request), *_judge_names(found.names, names)))
@@ -296,12 +286,7 @@ def lock(
     """
     if plan.chosen is None:
         return None
-    from flashdepot.resolve.lock import (  # noqa: PLC0415
-        LOCK_NAME,
-        lock_decision,
-        read_lock,
-        write_lock,
-    )
+    from flashdepot.resolve.lock import LOCK_NAME, lock_decision, read_lock, write_lock  # noqa: PLC0415
     from flashdepot.wheel import NAMES, pin_names  # noqa: PLC0415
 
     path = path or Path(LOCK_NAME)

@@ -106,7 +106,7 @@ INTERRUPTED = 130
 COMMANDS: CommandTable = {
     "get": ("library_commands", "Get a library from the depot or a remote, or build it from source once."),
     "build": ("library_commands", "Build a library with this machine's toolchain."),
-    "wheel": ("wheel_commands", "Make a Python wheel that works with every torch and every Python."),
+    "wheel": ("library_commands", "Make a Python wheel that works with every torch and every Python."),
     "index": ("publish_commands", "Write a package index of your wheels, which pip and uv install from."),
     "publish": ("publish_commands", "Make, prove and push every library and wheel that a matrix file asks for."),
     "install": ("install_commands", "Install flash-attn into a Python environment, and check that it works there."),

@@ -10,6 +10,16 @@ import click
 
 from flashdepot.api import wheels as api
 from flashdepot.catalog import Catalog
+from flashdepot.catalog.matrix import (
+    Filter,
+    in_ranges,
+    platform_words,
+    python_of,
+    release_name,
+    rows,
+    summaries,
+    tallies,
+)
 from flashdepot.cli.app import Commands
 from flashdepot.cli.common import Table, View, command, depot_option, fields, flag, into, option, say, warn
 from flashdepot.cli.terminal import terminal
@@ -20,13 +30,10 @@ from flashdepot.model.limits import size
 from flashdepot.model.wheel import Interpreter
 
 if TYPE_CHECKING:
-    from flashdepot.catalog.matrix import Filter
     from flashdepot.catalog.refresh import RefreshOutcome
 
 
 def _filter(python: str, **wanted: str) -> Filter:
-    from flashdepot.catalog.matrix import Filter  # noqa: PLC0415
-
     return Filter(python=str(Interpreter.named(python)) if python else "", **wanted)
 
 
@@ -106,8 +113,6 @@ def _failure(failed: list[RefreshOutcome], asked: int) -> FlashdepotError:
 @depot_option
 def ls(limit: int, wanted: Filter, depot: Depot, *, urls: bool) -> View:
     """List wheels, newest flash-attn first."""
-    from flashdepot.catalog.matrix import rows  # noqa: PLC0415
-
     loaded, selected = _selected(depot, wanted)
     found = [wheel for row in rows(selected) for wheel in row.wheels]
     shown = found[:limit] if limit else found
@@ -131,8 +136,6 @@ def ls(limit: int, wanted: Filter, depot: Depot, *, urls: bool) -> View:
 @depot_option
 def stats(wanted: Filter, depot: Depot) -> View:
     """Count wheels by source, version, torch, CUDA and platform."""
-    from flashdepot.catalog.matrix import tallies  # noqa: PLC0415
-
     loaded, found = _selected(depot, wanted)
     counted = tallies(found)
     collections = [fields(c, "name", "kind", "page", "licence", "listed") for c in loaded.collections]
@@ -157,8 +160,6 @@ def stats(wanted: Filter, depot: Depot) -> View:
 @depot_option
 def matrix(html: Path | None, wanted: Filter, depot: Depot) -> View | None:
     """Show which flash-attn there is for which torch, CUDA, Python and platform."""
-    from flashdepot.catalog.matrix import in_ranges, summaries  # noqa: PLC0415
-
     loaded, found = _selected(depot, wanted)
     if html is not None:
         _write_page(Catalog(tuple(found), loaded.collections, ()), html)
@@ -207,12 +208,6 @@ def _write_page(loaded: Catalog, path: Path) -> None:
 
 
 def _cells(wheel: PublishedWheel) -> tuple[str, ...]:
-    from flashdepot.catalog.matrix import (  # noqa: PLC0415
-        platform_words,
-        python_of,
-        release_name,
-    )
-
     package = wheel.version if wheel.distribution == "flash-attn" else f"{wheel.distribution} {wheel.version}"
     return (
         package,

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 from flashdepot import api
-from flashdepot.api.given import Given
 from flashdepot.cli.common import View, command, depot_option, flag, host_option, is_quiet, is_verbose, options, say
 from flashdepot.cli.options import environment_options
 from flashdepot.cli.terminal import terminal
@@ -23,6 +22,7 @@ from flashdepot.diagnose.check import Outcome, Report
 from flashdepot.errors import UsageError
 from flashdepot.host import saved_host
 from flashdepot.model.host import HostRecord
+from flashdepot.resolve.facts import Given
 
 if TYPE_CHECKING:
     from flashdepot.diagnose.explain import Cause, LogReport

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import click
 
 from flashdepot import api
-from flashdepot.api.given import Given
 from flashdepot.cli.common import (
     View,
     command,
@@ -29,6 +28,7 @@ from flashdepot.host import probe
 from flashdepot.model.environment import PythonEnvironment
 from flashdepot.model.host import CudaToolkit, HostRecord
 from flashdepot.model.limits import size
+from flashdepot.resolve.facts import Given
 from flashdepot.resolve.project import library_request
 from flashdepot.toolchain.choose import OLDEST_CUDA
 

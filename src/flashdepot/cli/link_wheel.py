@@ -8,7 +8,6 @@ import click
 from msgspec.structs import replace
 
 from flashdepot.api.answers import place_of
-from flashdepot.api.given import Given
 from flashdepot.cli.check_commands import describe
 from flashdepot.cli.common import View, command, flag, options, path_option, say
 from flashdepot.cli.options import environment_options
@@ -17,6 +16,7 @@ from flashdepot.diagnose.check.evidence import worst_evidence_first
 from flashdepot.diagnose.check.place import InstalledTorch, Place
 from flashdepot.errors import FlashdepotError, IncompatibleError, IntegrityError, MissingToolError, UsageError
 from flashdepot.link.published_wheel import HEADER, PACKAGE, BuildsWith, WheelPackage, judge_requirement, write_package
+from flashdepot.resolve.facts import Given
 
 _ERRORS: dict[Outcome, type[FlashdepotError]] = {
     Outcome.UNKNOWN: MissingToolError,

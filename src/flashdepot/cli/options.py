@@ -22,7 +22,7 @@ from flashdepot.model.request import LibraryRequest
 from flashdepot.resolve.project import WORDS, Project, find_project, library_request, read_project, require_trust
 
 if TYPE_CHECKING:
-    from flashdepot.api.given import Given
+    from flashdepot.resolve.facts import Given
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -123,8 +123,7 @@ _OPTIONS: Mapping[str, Callable[[Any], Any]] = {
 
 
 def _given(*, python: str | None = None, host_file: Path | None, **named: Any) -> Given:
-    from flashdepot.api.given import Given  # noqa: PLC0415  (a depot hit needs neither)
-    from flashdepot.resolve.facts import NamedFacts  # noqa: PLC0415
+    from flashdepot.resolve.facts import Given, NamedFacts  # noqa: PLC0415  (a depot hit needs neither)
 
     return Given(NamedFacts(**named), host_file, python)
 

@@ -19,7 +19,7 @@ from flashdepot.index.page import page
 from flashdepot.index.shelves import EVERYBODY, Shelf, shelves
 from flashdepot.index.simple import FILES, PageFile, simple_pages
 from flashdepot.index.wheels import (
-    HeldName,
+    Held,
     HeldWheel,
     is_name,
     missing_variants,
@@ -152,7 +152,7 @@ def write_site(
     """
     earlier = _earlier_record(folder)
     held: dict[str, HeldWheel] = {}
-    names: dict[str, HeldName] = {}
+    names: dict[str, Held] = {}
     for wheel in _kept(folder, earlier, on_note):
         if isinstance(wheel, HeldWheel):
             _add(held, wheel)
@@ -184,7 +184,7 @@ def write_site(
     return IndexSite(output.write(files), made, shown, tuple(sorted({*held, *names} - before)))
 
 
-_Held = TypeVar("_Held", HeldWheel, HeldName)
+_Held = TypeVar("_Held", bound=Held)
 
 
 def _add(held: dict[str, _Held], wheel: _Held) -> None:
@@ -228,7 +228,7 @@ def _earlier_record(folder: Path) -> IndexRecord:
         ) from error
 
 
-def _kept(folder: Path, earlier: IndexRecord, on_note: Callable[[str], None]) -> Iterable[HeldWheel | HeldName]:
+def _kept(folder: Path, earlier: IndexRecord, on_note: Callable[[str], None]) -> Iterable[Held]:
     """The wheels of the index as it is; those whose files somebody has taken away are gone.
 
     :raises IntegrityError: when one has other bytes than were published.
@@ -238,7 +238,7 @@ def _kept(folder: Path, earlier: IndexRecord, on_note: Callable[[str], None]) ->
         if not path.is_file():
             on_note(f"{row.filename} is no longer in {folder / FILES}, and leaves the index.")
             continue
-        found: HeldWheel | HeldName | None = None
+        found: Held | None = None
         with contextlib.suppress(FlashdepotError, OSError, ValueError):
             known = isinstance(row, IndexedWheel)
             found = read_held(path, row.uploaded, thoroughly=False) if known else read_name(path, row.uploaded)
@@ -252,7 +252,7 @@ def _kept(folder: Path, earlier: IndexRecord, on_note: Callable[[str], None]) ->
 
 def _files(
     wheels: Sequence[HeldWheel],
-    names: Sequence[HeldName],
+    names: Sequence[Held],
     signed: Mapping[str, Sequence[Envelope]],
     made: IndexRecord,
     shown: Sequence[Shelf],

@@ -29,23 +29,8 @@ _VARIANT = re.compile(r"(?P<plain>.+?-\d[^-]*(?:-[^-]+){4})-(?P<label>[a-z0-9_.]
 """A wheel with a build tag, as all ours have, and a variant label (PEP 825, "Wheel filename")."""
 
 
-class HeldWheel(msgspec.Struct, frozen=True):
-    """A wheel file with its row in the record, its METADATA and its manifest."""
-
-    path: Path
-    row: IndexedWheel
-    metadata: bytes
-    origin: bytes
-    manifest: Manifest
-
-    @property
-    def name(self) -> str:
-        """Its file name."""
-        return self.row.filename
-
-
-class HeldName(msgspec.Struct, frozen=True):
-    """The file of a wheel without a library, with its row in the record and its METADATA."""
+class Held(msgspec.Struct, frozen=True):
+    """A wheel file with its row in the record and its METADATA; a small wheel is no more than that."""
 
     path: Path
     row: IndexedFile
@@ -57,12 +42,20 @@ class HeldName(msgspec.Struct, frozen=True):
         return self.row.filename
 
 
+class HeldWheel(Held, frozen=True):
+    """A wheel with a library, and the library's manifest."""
+
+    row: IndexedWheel
+    origin: bytes
+    manifest: Manifest
+
+
 def is_name(path: Path) -> bool:
     """Whether a file is called as a small wheel is, flash-attn-3's or flash-attn-4's."""
     return WheelName.parse(plain_name(path.name)[0]).canonical in NAMES
 
 
-def read_name(path: Path, uploaded: str) -> HeldName:
+def read_name(path: Path, uploaded: str) -> Held:
     """Read a small wheel that flashdepot made; verifies every byte of it by its RECORD. Raises as :func:`read_held`."""
     name = WheelName.parse(path.name)
     if not name.local.startswith("flashdepot."):
@@ -74,7 +67,7 @@ def read_name(path: Path, uploaded: str) -> HeldName:
             metadata = archive.read(f"{name.distribution}-{_full_version(name)}.dist-info/METADATA")
         except KeyError as error:
             raise _not_ours(path, str(error)) from error
-    return HeldName(path, IndexedFile(**_fields_of_file(path, name, metadata, uploaded)), metadata)
+    return Held(path, IndexedFile(**_fields_of_file(path, name, metadata, uploaded)), metadata)
 
 
 def _full_version(name: WheelName) -> str:

@@ -91,11 +91,7 @@ def _require_signed(address: str, body: bytes) -> None:
     if not settings.needs_signature(address):
         return
     from flashdepot.net.errors import NotThereError  # noqa: PLC0415
-    from flashdepot.remotes.trust import (  # noqa: PLC0415  (securesystemslib)
-        ENDING,
-        read_envelopes,
-        refusal_of_index,
-    )
+    from flashdepot.remotes.trust import ENDING, read_envelopes, refusal_of_index  # noqa: PLC0415  (securesystemslib)
 
     url = f"{address}{RECORD_NAME}"
     try:
@@ -120,11 +116,7 @@ def _fetched(url: str) -> bytes:
     from flashdepot.net.errors import network_errors  # noqa: PLC0415
     from flashdepot.net.fetch import require_network  # noqa: PLC0415
     from flashdepot.net.index import PAGE_TIMEOUTS  # noqa: PLC0415  (half a second of imports)
-    from flashdepot.net.transport import (  # noqa: PLC0415
-        open_session,
-        read_body,
-        read_index_settings,
-    )
+    from flashdepot.net.transport import open_session, read_body, read_index_settings  # noqa: PLC0415
     from flashdepot.net.waiting import within  # noqa: PLC0415
 
     require_network(f"Reading {url}")
