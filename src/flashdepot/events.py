@@ -17,11 +17,6 @@ class Share(msgspec.Struct, frozen=True):
     done: int
     total: int
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether nothing is left."""
-        return self.done == self.total
-
 
 class Snapshot(msgspec.Struct, frozen=True):
     """A build at one moment.

@@ -26,14 +26,14 @@ from flashdepot.model.manifest import Manifest
 from flashdepot.model.request import Gpus, LibraryRequest
 from flashdepot.model.target import names_of, spell
 from flashdepot.remotes.push import Pushed
-from flashdepot.resolve.project import KEYS, library_request
+from flashdepot.resolve.project import KEYS, library_request, word_of
 from flashdepot.wheel import Name, parse_names
 
 _MOST = 1000
 
 
 class _Document(msgspec.Struct):
-    """A matrix file as it is written: the words of its tables are read by :func:`_word`."""
+    """A matrix file as it is written: the words of its tables are read by :func:`word_of`."""
 
     matrix: dict[str, Any] = {}
     include: list[dict[str, Any]] = []
@@ -157,21 +157,14 @@ def _request(row: Mapping[str, str], path: Path) -> LibraryRequest:
 
 def _row(row: Mapping[str, Any], table: str, path: Path) -> dict[str, str]:
     _require_known(row, KEYS, path, f" in [{table}]")
-    return {key: _word(word, key, path) for key, word in row.items()}
+    return {key: word_of(word, key, path) for key, word in row.items()}
 
 
 def _words(value: Any, key: str, path: Path) -> list[str]:
-    words = [_word(word, key, path) for word in (value if isinstance(value, list) else [value])]
+    words = [word_of(word, key, path) for word in (value if isinstance(value, list) else [value])]
     if not words:
         raise UsageError(f"{path}: '{key}' is an empty list, so that there would be nothing to make.")
     return words
-
-
-def _word(value: Any, key: str, path: Path) -> str:
-    members = value if isinstance(value, list) else [value]
-    if not members or not all(isinstance(word, (str, int, float)) and not isinstance(word, bool) for word in members):
-        raise UsageError(f"{path}: '{key}' must be texts or numbers, or lists of these.")
-    return ",".join(map(str, members))
 
 
 def _require_known(table: Mapping[str, Any], known: Sequence[str], path: Path, where: str = "") -> None:

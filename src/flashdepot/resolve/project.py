@@ -244,6 +244,17 @@ def _objection(remote: RemoteSettings) -> str:
     return f"It takes libraries from {remote.url}, {believed}{more}."
 
 
+def word_of(value: Any, key: str, path: Path) -> str:
+    """A text or a number of a file; a list of these is joined by commas, as the command line has it.
+
+    :raises UsageError: for anything else.
+    """
+    members = value if isinstance(value, list) else [value]
+    if not members or not all(isinstance(word, (str, int, float)) and not isinstance(word, bool) for word in members):
+        raise UsageError(f"{path}: '{key}' must be texts or numbers, or lists of these.")
+    return ",".join(map(str, members))
+
+
 def _read(asked: Mapping[str, Any], path: Path) -> LibraryRequest:
     words = {}
     for key, value in asked.items():
@@ -251,10 +262,7 @@ def _read(asked: Mapping[str, Any], path: Path) -> LibraryRequest:
             keys = (*KEYS, BUILD, REMOTE)
             suggestion = did_you_mean(key, keys)
             raise UsageError(f"{path}: '{key}' is not a key of this file: there are {', '.join(keys)}.{suggestion}")
-        values = value if isinstance(value, list) else [value]
-        if not all(isinstance(v, (str, int, float)) and not isinstance(v, bool) for v in values):
-            raise UsageError(f"{path}: '{key}' must be a text, a number, or a list of these.")
-        words[key.replace("-", "_")] = ",".join(str(v) for v in values)
+        words[key.replace("-", "_")] = word_of(value, key, path)
     for key in ("upstream", "cuda"):
         word = words.get(key, "")
         if word.startswith(".") or ("/" in word and not word.startswith("git+")):
