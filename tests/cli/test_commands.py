@@ -162,7 +162,7 @@ def test_a_project_file_sets_what_the_command_line_does_not(tmp_path: Path) -> N
     [
         ("profle = 'quick'", "'profle' is not a key of this file: there are upstream, profile"),
         ("profile = ", "is not valid TOML"),
-        ("[profile]\nname = 'x'", "must be a text, a number, or a list"),
+        ("[profile]\nname = 'x'", "must be texts or numbers"),
     ],
 )
 def test_a_mistake_in_a_project_file_names_the_file(tmp_path: Path, text: str, said: str) -> None:
