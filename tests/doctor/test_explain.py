@@ -290,6 +290,26 @@ def test_what_is_supposed_or_warned_of_is_never_certain(line: str) -> None:
     assert (first(line.format(error)).id, first(line.format(error)).certain) == ("gpu-memory-full", False)
 
 
+def test_any_module_that_a_build_does_not_find_is_named_and_none_that_a_program_lacks() -> None:
+    error = "      ModuleNotFoundError: No module named 'spam_build.tools'\n"
+    built = "$ pip install spam\n  Building wheel for spam (pyproject.toml): started\n" + error
+    assert (first(built).id, first(built).fix[0]) == ("build-dep-missing", "pip install spam_build")
+    ran = '$ python train.py\nTraceback (most recent call last):\n  File "train.py", line 1, in f\n' + error
+    assert "build-dep-missing" not in classes(ran)
+
+
+def test_a_backend_that_is_not_there_is_named_by_its_own_package() -> None:
+    log = "$ pip install ./spam\nERROR: Exception:\npip._vendor.pyproject_hooks._impl.BackendUnavailable\n"
+    cause = first(log + "Traceback:\nModuleNotFoundError: No module named 'hatchling'\n")
+    assert (cause.id, cause.fix[0]) == ("build-dep-missing", "pip install hatchling")
+
+
+def test_git_needs_no_word_of_the_field_in_its_own_step() -> None:
+    error = "error: pathspec 'v9' did not match any file(s) known to git\n"
+    assert classes("$ git checkout v9\n" + error) == ["git-failed"]
+    assert classes(error) == []
+
+
 def test_what_happened_is_never_certain_to_be_why() -> None:
     assert not first("src/csrc/op.cu(12): error: identifier kFoo is unknown (torch)").certain
 
