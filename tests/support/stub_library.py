@@ -17,8 +17,10 @@ from flashdepot.kernels.fa4.actions import config_lines
 from flashdepot.kernels.fa4.units import HOPPER, Kernel, code_for, is_made, kernels_of, unit_of
 from flashdepot.kernels.fa4.variants import Variant
 from flashdepot.model import selection as wanted
+from flashdepot.model.recipe import UpstreamId
 from flashdepot.model.selection import ALL_FEATURES, Unit
 from flashdepot.model.target import parse_list
+from flashdepot.upstream import Identified
 from support.fa_abi import BackwardArgs, ForwardArgs, Library
 from support.recipes import make_recipe
 
@@ -32,7 +34,8 @@ def _units(variants: Sequence[Variant]) -> frozenset[Unit]:
 
 def fa4_lines(variants: Sequence[Variant]) -> Iterable[str]:
     """What fa_config.h says of a library with these kernels, and their helpers; a measurement is made up."""
-    yield from config_lines(wanted.Selection(_units(variants), ALL_FEATURES), SASS, "4.0.0b36")
+    source = Identified(UpstreamId("4.0.0b36", "0" * 64), frozenset(), frozenset())
+    yield from config_lines(wanted.Selection(_units(variants), ALL_FEATURES), SASS, source)
     yield "#undef FA4_CONFIG_SLOWER"
     slower = ("90, fwd, 128, causal, dense, 0, 3, 3000, 6000", "90, fwd, 128, full, cache, 0, 9, 0, 200")
     yield f"#define FA4_CONFIG_SLOWER(X) {' '.join(f'X({row})' for row in slower)}"
