@@ -195,6 +195,23 @@ def test_no_keys_zero_the_gradient_of_the_queries(full: Stub) -> None:
         assert (zeros["kind"], zeros["to"], zeros["from_dim"]) == ("widths", args.dq.data, 0)
         assert (zeros["cu_seqlens"], zeros["rows"], zeros["heads"]) == (args.cu_seqlens_q or 0, batch * rows, 4)
         assert (fill["kind"], fill["to"], fill["bytes"]) == ("fill", args.softmax_d, padded * 4 * 4)
+        args.softmax_d = None
+        assert full.bwd(args).status is Status.OK
+        assert [launch["kind"] for launch in full.launches()] == ["widths"]
+
+
+@pytest.mark.parametrize(("fields", "rows"), [({}, 2 * 128), ({**CU, "total_q": 77, "total_k": 90}, 77 + 256)])
+def test_a_softmax_d_that_is_not_wanted_is_in_the_workspace(full: Stub, fields: dict[str, int], rows: int) -> None:
+    args = backward_args(**{"seqlen_q": 100, **fields})
+    before = full.bwd_workspace(args)[1]
+    args.softmax_d = None
+    _, needed = full.bwd_workspace(args)
+    assert needed == before + -(-rows * args.heads_q * 4 // 256) * 256
+    args.workspace_bytes = needed
+    answer = full.bwd(args)
+    assert answer.status is Status.OK, answer
+    launch = next(launch for launch in full.launches() if launch["kind"] == "bwd")
+    assert (launch["dsoftmax_sum"], launch["dq_accum_ptr"]) == (WORKSPACE, WORKSPACE + needed - before)
 
 
 @pytest.mark.parametrize("fields", [{"batch": 0}, {"seqlen_q": 0, "seqlen_k": 0}, {**CU}, {"batch": 0, **CU}])

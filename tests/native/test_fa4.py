@@ -424,6 +424,12 @@ def test_the_backward_pass_is_prepared_and_finished_by_kernels_with_its_tiles(
     assert by_kind["statistics"]["columns"] == rows
     last = max(main[name][0] for name in ("lse_log2", "softmax_d", "dq_sum"))
     assert last < 0x7000_0000 + needed.value
+    args.softmax_d = None
+    again = ctypes.c_uint64()
+    assert stub.c.fa_bwd_workspace(ctypes.byref(args), ctypes.byref(again)) == 0
+    assert stub.bwd(args).status is Status.OK
+    without = [entry for entry in launches if entry["kind"] != "statistics"]
+    assert (stub.launches(), again.value) == (without, needed.value), "softmax_d is not wanted"
 
 
 def test_an_object_that_the_driver_refuses_leaves_the_call_to_fa2(stub: Stub) -> None:

@@ -264,8 +264,11 @@ def test_workspace_needs_somewhere_to_write_the_bytes(library: Library) -> None:
         ({"dv__head_stride": 0}, ["dv.head_stride is 0 over 4"]),
         ({"lse": None}, ["lse is NULL"]),
         ({"lse": 0x90001}, ["lse is 0x90001"]),
-        ({"softmax_d": None}, ["softmax_d is NULL", "seqlen_q up to 128s"]),
-        ({**PACKED, "softmax_d": None}, ["softmax_d is NULL", "total_q + 128 * batch"]),
+        ({"softmax_d": None, "sink": 0x180000, "d_sink": 0x190000}, ["softmax_d is NULL", "seqlen_q up to 128s"]),
+        (
+            {**PACKED, "softmax_d": None, "sink": 0x180000, "d_sink": 0x190000},
+            ["softmax_d is NULL", "total_q + 128 * batch"],
+        ),
         ({"softmax_d": 0xA0002}, ["softmax_d is 0xa0002"]),
         ({"workspace": 0x70000004}, ["workspace is 0x70000004", "16 bytes"]),
         ({"workspace": None}, ["workspace is NULL and workspace_bytes is"]),

@@ -180,13 +180,15 @@ class Around:
     functorch_level, _current_level = None, -1
 
 
-class Function:
-    """A torch.autograd.Function whose forward is called and whose backward nobody asks for."""
-
+class FunctionBase:
     @classmethod
     def apply(cls, *arguments):
         done = types.SimpleNamespace(save_for_backward=lambda *_: None, set_materialize_grads=lambda _: None)
         return cls.forward(done, *arguments)
+
+
+class Function(FunctionBase):
+    """A torch.autograd.Function whose forward is called and whose backward nobody asks for."""
 
 
 class Library:

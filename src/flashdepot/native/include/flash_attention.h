@@ -320,7 +320,8 @@ typedef struct fa_bwd_args {
   fa_tensor dv;     /* as v; written */
   const float *lse; /* from fa_fwd */
   float *softmax_d; /* (b, h, sq up to 128s), or (h, total_q + 128 * b); written: sum(d_o * o) - d_lse,
-                       times 1 - dropout. Packed, sequence i is at cu_seqlens_q[i] + 128 * i */
+                       times 1 - dropout. Packed, sequence i is at cu_seqlens_q[i] + 128 * i. NULL: not
+                       wanted, which d_sink does not allow */
 
   void *workspace;          /* as in fa_fwd_args */
   uint64_t workspace_bytes; /* at least what fa_bwd_workspace said */

@@ -298,7 +298,7 @@ struct Gradients {
   ConstTensor o, d_o;
   Tensor dq, dk, dv;
   const float *lse;
-  float *softmax_d;              // fa_bwd_args.softmax_d says how large
+  float *softmax_d;              // fa_bwd_args.softmax_d says how large; nullptr: not wanted
   const float *d_lse = nullptr;  // nullptr: no gradient of lse
   float *d_sink = nullptr;       // nullptr: not wanted
 };

@@ -22,6 +22,10 @@ fa_status backward_without_queries(const BackwardCall &call, cudaStream_t stream
   return launch_zeros({args.dv, batch, rows, args.heads_k, problem.head_dim_v}, stream);
 }
 
+std::size_t softmax_d_bytes(const Problem &problem) {
+  return static_cast<std::size_t>(softmax_d_rows(problem) * problem.heads_q) * sizeof(float);
+}
+
 fa_status backward_without_keys(const BackwardCall &call, cudaStream_t stream) {
   const auto &[args, problem] = call;
   // Of no columns of anything: zeros, in the rows of sequences.
@@ -29,26 +33,30 @@ fa_status backward_without_keys(const BackwardCall &call, cudaStream_t stream) {
   FLASHDEPOT_TRY(launch_widths({args.dq, args.dq, args.cu_seqlens_q, dq.batch, dq.rows, dq.heads, 0,
                                 dq.from_dim, args.batch},
                                stream));
-  const std::size_t bytes =
-      static_cast<std::size_t>(softmax_d_rows(problem) * args.heads_q) * sizeof(float);
-  FLASHDEPOT_TRY(
-      check_cuda(cudaMemsetAsync(args.softmax_d, 0, bytes, stream), "cudaMemsetAsync"));
+  if (args.softmax_d == nullptr) {
+    return FA_STATUS_OK;
+  }
+  FLASHDEPOT_TRY(check_cuda(cudaMemsetAsync(args.softmax_d, 0, softmax_d_bytes(problem), stream),
+                            "cudaMemsetAsync"));
   return args.d_lse == nullptr ? FA_STATUS_OK
                                : launch_subtract_d_lse(softmax_sums(call), stream);
 }
 
-// At the start of the workspace: copies of what is narrower than the kernels' head dim, and of lse
-// with the +inf that kernels know.
+// At the start of the workspace: copies of what is narrower than the kernels' head dim, of lse with
+// the +inf that kernels know, and softmax_d for kernels that cannot do without.
 struct Extra {
   Wide q, k, v, o, d_o, dq, dk, dv;
   std::uint64_t lse;
   std::int64_t lse_count;  // 0: no copy
+  bool has_softmax_d;
+  std::uint64_t softmax_d;
   std::uint64_t bytes;
 };
 
 Extra extra_of(const BackwardCall &call, const DeviceFacts &gpu, const Family &family) {
   const auto &[args, problem] = call;
-  const bool widens = !family.backward.inside(call, gpu).head_dim_v;
+  const Inside inside = family.backward.inside(call, gpu);
+  const bool widens = !inside.head_dim_v;
   Extra extra{};
   const auto place = [&](const Wide &wide) {
     return place_wide(extra.bytes, wide, widens ? problem.head_dim : wide.from_dim);
@@ -61,13 +69,20 @@ Extra extra_of(const BackwardCall &call, const DeviceFacts &gpu, const Family &f
   extra.dv = place(keys_of(problem, problem.head_dim_v));
   extra.o = place(queries_of(problem, problem.head_dim_v));
   extra.d_o = place(queries_of(problem, problem.head_dim_v));
-  if ((args.flags & FA_FLAG_EMPTY_LSE_NEG_INF) != 0) {
+  const auto floats = [&](std::uint64_t bytes) {
     constexpr std::uint64_t kAlignment = 256;
+    const std::uint64_t start = extra.bytes;
+    extra.bytes += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    return start;
+  };
+  if ((args.flags & FA_FLAG_EMPTY_LSE_NEG_INF) != 0) {
     const Wide rows = queries_of(problem, 0);
-    extra.lse = extra.bytes;
     extra.lse_count = rows.batch * rows.rows * rows.heads;
-    extra.bytes += (static_cast<std::uint64_t>(extra.lse_count) * sizeof(float) + kAlignment - 1) /
-                   kAlignment * kAlignment;
+    extra.lse = floats(static_cast<std::uint64_t>(extra.lse_count) * sizeof(float));
+  }
+  extra.has_softmax_d = args.softmax_d == nullptr && !inside.softmax_d;
+  if (extra.has_softmax_d) {
+    extra.softmax_d = floats(softmax_d_bytes(problem));
   }
   return extra;
 }
@@ -91,6 +106,9 @@ fa_status launch_with(const Extra &extra, const BackwardCall &call, const Device
     auto *lse = reinterpret_cast<float *>(static_cast<char *>(args.workspace) + extra.lse);
     in.lse = lse;
     FLASHDEPOT_TRY(launch_positive_infinity(lse, args.lse, extra.lse_count, stream));
+  }
+  if (extra.has_softmax_d) {
+    in.softmax_d = reinterpret_cast<float *>(static_cast<char *>(args.workspace) + extra.softmax_d);
   }
   FLASHDEPOT_TRY(widen(extra.q, args.q, args.workspace, in.q, stream));
   FLASHDEPOT_TRY(widen(extra.k, args.k, args.workspace, in.k, stream));

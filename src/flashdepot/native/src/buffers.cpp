@@ -144,9 +144,11 @@ fa_status check_buffers(const fa_bwd_args &args, const Problem &problem) {
     FLASHDEPOT_TRY(check_tensor("d_o", args.d_o, extents));
     FLASHDEPOT_TRY(check_tensor("dq", args.dq, extents, true));
     FLASHDEPOT_TRY(check_lse(args, problem));
-    FLASHDEPOT_TRY(check_set("softmax_d", args.softmax_d,
-                             problem.packed() ? "heads_q x (total_q + 128 * batch) floats"
-                                              : "batch x heads_q x (seqlen_q up to 128s) floats"));
+    if (args.d_sink != nullptr) {
+      FLASHDEPOT_TRY(check_set("softmax_d", args.softmax_d,
+                               problem.packed() ? "heads_q x (total_q + 128 * batch) floats"
+                                                : "batch x heads_q x (seqlen_q up to 128s) floats"));
+    }
     FLASHDEPOT_TRY(check_alignment("softmax_d", "", args.softmax_d, alignof(float)));
   }
   if (problem.batch != 0 && has_keys) {

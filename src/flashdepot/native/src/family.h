@@ -51,6 +51,7 @@ struct Workspace {
 struct Inside {
   bool sink;        // of the forward pass
   bool head_dim_v;  // other than that of q and k: else `launch` gets a call in which they are one
+  bool softmax_d = false;  // that is NULL: else `launch` gets one in the workspace
 };
 
 // A pass, forward or backward, of a family. `Call` is ForwardCall or BackwardCall.

@@ -250,7 +250,8 @@ def _backward(ctx: Any, d_out: Any, d_lse: Any) -> tuple[Any, ...]:
 _once = once_differentiable(_backward)
 """With create_graph: a second derivative is an error."""
 
-differentiable = _Attention.apply
+# What Function.apply does before it comes there is for arguments that is_plain has ruled out.
+differentiable = super(torch.autograd.Function, _Attention).apply
 """Of q, k, v, how, sink and whether lse is wanted: out with a gradient, or out and lse."""
 
 

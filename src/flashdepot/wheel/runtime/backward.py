@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from .layout import CAUSAL, DETERMINISTIC
-from .library import BACKWARD, BACKWARD_MORE, forced_family, run_backward, run_plain_backward, with_more
+from .library import BACKWARD, BACKWARD_MORE, forced_family, run_backward, with_more
 from .numbers import check_dropout, positive_scale, rounded, windows
 from .tensors import (
     DTYPES,
@@ -211,7 +211,7 @@ def differentiate_plain(
 ) -> tuple[Any, Any, Any] | None:
     """Return dq, dk and dv of a call that says no more than :class:`How`, or None where :func:`differentiate` is to do it.
 
-    It does the same at two thirds of the cost, for contiguous tensors of one head dim.
+    It does the same at two thirds of the cost, for contiguous tensors of one head dim, and without softmax_d.
 
     :param lengths: as there.
     """
@@ -226,20 +226,19 @@ def differentiate_plain(
         b, sq, h, d = q.shape
         _, sk, hk, _ = k.shape
         cu_q = cu_k = total_q = total_k = 0
-        row_q, row_k, rows = h * d, hk * d, b * rounded(sq)
+        row_q, row_k = h * d, hk * d
         batch_q, batch_k = sq * row_q, sk * row_k
     else:
         (total_q, h, d), (total_k, hk, _) = q.shape, k.shape
         b, sq, sk, cu_q, cu_k = lengths
-        row_q, row_k, rows = h * d, hk * d, total_q + 128 * b
-        batch_q = batch_k = 0
+        row_q, row_k, batch_q, batch_k = h * d, hk * d, 0, 0
     left, right, mask = how.left, how.right, CAUSAL if how.causal else 0
     if left >= 0 or right >= 0:
         mask, left, right = windows(how.causal, left, right, sk)
     else:
         left = right = 0
     device, softcap = q.get_device(), how.softcap
-    dq, dk, dv, written = _empty_like(q), _empty_like(k), _empty_like(v), lse.data_ptr()
+    dq, dk, dv = _empty_like(q), _empty_like(k), _empty_like(v)
     # fmt: off
     arguments = _pack(
         _size, how.flags | mask | (DETERMINISTIC if how.deterministic else 0), device, DTYPES[q.dtype],
@@ -248,10 +247,10 @@ def differentiate_plain(
         q.data_ptr(), batch_q, row_q, d, k.data_ptr(), batch_k, row_k, d, v.data_ptr(), batch_k, row_k, d,
         out.data_ptr(), batch_q, row_q, d, dout.data_ptr(), batch_q, row_q, d, dq.data_ptr(), batch_q, row_q, d,
         dk.data_ptr(), batch_k, row_k, d, dv.data_ptr(), batch_k, row_k, d,
-        written, written, 0, 0, 0, 0, cu_q, cu_k, 0,
+        lse.data_ptr(), 0, 0, 0, 0, 0, cu_q, cu_k, 0,
     )
     # fmt: on
-    run_plain_backward(arguments, q, 4 * h * rows)
+    run_backward(arguments, q)
     return dq, dk, dv
 
 

@@ -61,9 +61,6 @@ BACKWARD_MORE = Struct("@PPPi4x")
 _WORKSPACE = Struct("@PQ")
 _FORWARD_WORKSPACE = _offset(FORWARD_FIELDS, "workspace")
 _BACKWARD_WORKSPACE = _offset(BACKWARD_FIELDS, "workspace")
-_SOFTMAX_D = Struct("@PPQ")
-"""softmax_d, and the workspace behind it."""
-_BACKWARD_SOFTMAX_D = _offset(BACKWARD_FIELDS, "softmax_d")
 _empty, _uint8 = torch.empty, torch.uint8
 
 FAMILY = "FLASH_ATTENTION_FAMILY"
@@ -114,7 +111,7 @@ def run_forward(arguments: bytes, q: Any, head_dim_v: int = 0, sink: Any = None)
     if _fwd_workspace(arguments, byref(need), None):
         raise _error()
     if need:
-        workspace = torch.empty(need.value, dtype=torch.uint8, device=q.device)
+        workspace = _empty(need.value, dtype=_uint8, device=q.device)
         arguments = _with_workspace(arguments, _FORWARD_WORKSPACE, workspace)
     if _fwd(arguments):
         raise _error()
@@ -130,27 +127,9 @@ def run_backward(arguments: bytes, q: Any, *, zero: bool = False) -> None:
     if _bwd_workspace(arguments, byref(need)):
         raise _error()
     if need:
-        make = torch.zeros if zero else torch.empty
-        workspace = make(need.value, dtype=torch.uint8, device=q.device)
+        workspace = (torch.zeros if zero else _empty)(need.value, dtype=_uint8, device=q.device)
         arguments = _with_workspace(arguments, _BACKWARD_WORKSPACE, workspace)
     if _bwd(arguments):
-        raise _error()
-
-
-def run_plain_backward(arguments: bytes, q: Any, softmax_d: int) -> None:
-    """Call fa_bwd with a workspace in which softmax_d, which nobody reads, lies too.
-
-    :param softmax_d: how many bytes it takes. Raises as :func:`run_backward`.
-    """
-    need = c_uint64()
-    if _bwd_workspace(arguments, byref(need)):
-        raise _error()
-    begins = (need.value + 255) & -256
-    memory = _empty(begins + softmax_d, dtype=_uint8, device=q.device)
-    address = memory.data_ptr()
-    places = _SOFTMAX_D.pack(address + begins, address, need.value)
-    at = _BACKWARD_SOFTMAX_D
-    if _bwd(arguments[:at] + places + arguments[at + _SOFTMAX_D.size :]):
         raise _error()
 
 

@@ -129,6 +129,9 @@ class Call {
       FLASHDEPOT_TRY(
           finish(*units_.dkv, sum_of_keys(buffers_.dv), keys(args_.dv, problem_.head_dim_v), cu_seqlens_k_, 1.0f));
     }
+    if (args_.softmax_d == nullptr) {
+      return FA_STATUS_OK;
+    }
     return launch_statistics(
         {static_cast<const float *>(at(buffers_.softmax_d)), buffers_.rows_q, args_.softmax_d,
          args_.cu_seqlens_q, problem_.batch, problem_.heads_q, problem_.seqlen_q,
@@ -286,7 +289,7 @@ Fit fits(const BackwardCall &call, const DeviceFacts *gpu, Text *why) {
 }
 
 Inside inside(const BackwardCall &call, const DeviceFacts &gpu) {
-  return {false, has_todays_words(*units_for(call.problem, &gpu).bwd)};
+  return {false, has_todays_words(*units_for(call.problem, &gpu).bwd), true};
 }
 
 fa_status workspace(const BackwardCall &call, Workspace &needs) {
