@@ -7,7 +7,7 @@ known when a program is traced, and the offset of the pointer that each array go
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -18,7 +18,6 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from .layout import BF16, DETERMINISTIC, FP16
 from .library import BACKWARD, FORWARD, TARGET, Function, ffi_call
-from .numbers import rounded
 
 
 class Problem(NamedTuple):
@@ -152,7 +151,7 @@ def _call(function: Function, problem: Problem, arrays: Sequence[Any]) -> Sequen
     names = function.operands[: len(arrays)]
     q, k = arrays[:2]
     values = _sizes(problem, q, k, arrays[-1])
-    made = {name: jax.ShapeDtypeStruct(*_result(name, problem, q, k, values)) for name in function.written}
+    made = {name: jax.ShapeDtypeStruct(*_result(name, problem, q, k)) for name in function.results}
     for name, array in (*zip(names, arrays, strict=True), *made.items()):
         if name not in _FLAT:
             values.update(_strides(name, array.shape))
@@ -167,10 +166,10 @@ def _call(function: Function, problem: Problem, arrays: Sequence[Any]) -> Sequen
         arguments=np.frombuffer(function.pack(values), np.uint8),
         places=np.array(places, np.int32),
     )
-    return tuple(found[list(made).index(name)] for name in function.results)
+    return tuple(found[: len(function.results)])
 
 
-_FLAT = {"lse", "softmax_d", "cu_seqlens_q", "cu_seqlens_k"}
+_FLAT = {"lse", "cu_seqlens_q", "cu_seqlens_k"}
 """Arrays that are a plain pointer in the struct; the others have strides."""
 
 
@@ -197,14 +196,11 @@ def _sizes(problem: Problem, q: Any, k: Any, last: Any) -> dict[str, Any]:
     }
 
 
-def _result(name: str, problem: Problem, q: Any, k: Any, values: Mapping[str, Any]) -> tuple[tuple[int, ...], Any]:
+def _result(name: str, problem: Problem, q: Any, k: Any) -> tuple[tuple[int, ...], Any]:
     """Shape and type of an array that a call writes."""
     heads, packed = q.shape[-2], problem.longest is not None
     if name == "lse":
         return ((heads, q.shape[0]) if packed else (q.shape[0], heads, q.shape[1])), jnp.float32
-    if name == "softmax_d":
-        rows = q.shape[0] + 128 * values["batch"] if packed else rounded(q.shape[1])
-        return ((heads, rows) if packed else (q.shape[0], heads, rows)), jnp.float32
     return (k if name in {"dk", "dv"} else q).shape, q.dtype
 
 

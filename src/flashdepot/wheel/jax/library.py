@@ -43,8 +43,7 @@ def _open() -> CDLL:
 class Function:
     """One function of the library.
 
-    ``operands`` and ``written`` name the arrays that go in and come out, by the fields that point to them; ``results``
-    are those of ``written`` that the caller gets.
+    ``operands`` and ``results`` name the arrays that go in and come out, by the fields that point to them.
     """
 
     def __init__(
@@ -53,10 +52,9 @@ class Function:
         fields: Sequence[tuple[str, str]],
         workspace: str,
         operands: Sequence[str],
-        written: Sequence[str],
         results: Sequence[str],
     ) -> None:
-        self.number, self.operands, self.written, self.results = number, operands, written, results
+        self.number, self.operands, self.results = number, operands, results
         self._names = [name for name, code in fields if not code.endswith("x")]
         # Native alignment puts the padding where the compiler does; "0Q" ends where the next struct would begin.
         self._struct = Struct("@" + "".join(code for _, code in fields) + "0Q")
@@ -104,14 +102,11 @@ _c = _open()
 _last_error = _c.fa_last_error
 _last_error.restype = c_char_p
 
-FORWARD = Function(
-    0, FORWARD_FIELDS, "fa_fwd_workspace", ("q", "k", "v", "cu_seqlens_q", "cu_seqlens_k"), ("o", "lse"), ("o", "lse")
-)
+FORWARD = Function(0, FORWARD_FIELDS, "fa_fwd_workspace", ("q", "k", "v", "cu_seqlens_q", "cu_seqlens_k"), ("o", "lse"))
 BACKWARD = Function(
     1,
     BACKWARD_FIELDS,
     "fa_bwd_workspace",
     ("q", "k", "v", "o", "lse", "d_o", "cu_seqlens_q", "cu_seqlens_k"),
-    ("dq", "dk", "dv", "softmax_d"),
     ("dq", "dk", "dv"),
 )
