@@ -11,7 +11,7 @@ import pytest
 
 from doctor.logs import classes
 from flashdepot.diagnose.explain.report import fill
-from flashdepot.diagnose.explain.rules import LogRule, load_rules
+from flashdepot.diagnose.explain.rules import SYMPTOM, LogRule, load_rules
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = [
@@ -52,6 +52,10 @@ def test_a_rule_is_named_as_its_file_and_has_examples_of_both_kinds(rule: LogRul
     assert rule.phases
     assert rule.shown_by
     assert rule.not_shown_by
+
+
+def test_what_only_says_what_happened_says_what_may_be_behind_it() -> None:
+    assert [rule.id for rule in load_rules() if rule.rank == SYMPTOM and not rule.or_else] == []
 
 
 def test_what_a_rule_hides_is_a_rule() -> None:
