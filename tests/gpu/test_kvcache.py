@@ -79,7 +79,7 @@ def random_problem(seed: int) -> Cached:
         heads_k=heads_k,
         head_dim=head_dim,
         causal=rng.random() < 0.5,
-        left=rng.randint(0, 300) if window else None,
+        left=rng.randint(new, 300) if window else None,
         right=rng.choice([None, rng.randint(0, 20)]) if window else None,
         lengths=lengths,
         new=new,
