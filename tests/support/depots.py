@@ -127,7 +127,7 @@ def find_unit(depot: Depot, record: ActionRecord) -> ActionRecord | None:
 def make_older(path: Path, *, hours: float) -> None:
     """Let a file or folder have been changed last some hours ago."""
     then = time.time() - hours * 3600
-    os.utime(path, (then, then), follow_symlinks=False)
+    os.utime(path, (then, then), follow_symlinks=os.utime not in os.supports_follow_symlinks)
 
 
 def make_depot_older(root: Path, *, hours: float) -> None:

@@ -137,6 +137,8 @@ class _Watch:
             self.judge_start(*arguments)
 
     def judge_start(self, program: Any, words: Any, _folder: Any, environment: Any) -> None:
+        if program is None:  # Windows finds it by the first word
+            program = words[0] if isinstance(words, (list, tuple)) else words.split()[0]
         name = Path(os.fsdecode(program)).name
         home = (os.environ if environment is None else environment).get("HOME", "")
         # Without the variable these look the home up in the system; a Python that is isolated (-I) reads nothing there.

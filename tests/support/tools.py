@@ -179,7 +179,7 @@ class User:
         return self.run(sys.executable, "-B", "-m", "flashdepot", *words, **environment)
 
 
-PREFIX_VARIABLE = "FLASHDEPOT_WINEPREFIX"
+PREFIX_VARIABLE = "FLASHDEPOT_TEST_WINEPREFIX"
 
 
 @dataclass(frozen=True)

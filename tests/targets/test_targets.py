@@ -20,8 +20,11 @@ from flashdepot.binary.objects import defined_names, read_members
 from flashdepot.binary.window import open_window
 from flashdepot.errors import UsageError
 from flashdepot.host.probe import this_platform
+from flashdepot.kernels.c_layer import NATIVE
 from flashdepot.model.manifest import Manifest
-from flashdepot.toolchain.targets import TARGETS, parse_target
+from flashdepot.model.recipe import filled
+from flashdepot.toolchain.targets import TARGETS, cxx_words, exported_names, parse_target
+from flashdepot.toolchain.zig import compiling_version, provide_zig
 from support.depots import COMPILED, copy_depot
 from support.tools import Wine, needs
 from support.upstreams import make_toy_upstream
@@ -232,6 +235,41 @@ def test_a_dll_may_be_loaded_and_unloaded_and_keeps_an_error_for_each_thread(
     subprocess.run([MINGW, "-Wall", "-Werror", *words], cwd=tmp_path, check=True)
     ran = Wine("wine", tmp_path / "wine").run("program.exe", cwd=tmp_path)
     assert (ran.returncode, ran.stdout) == (0, "fa2: args is NULL; pass a fa_fwd_args"), ran.stderr
+
+
+CALLS_IN_A_NEW_THREAD = """
+#include <windows.h>
+static DWORD WINAPI call(void *function) { return ((int (*)(int))function)(41); }
+int main(void) {
+  void *function = (void *)GetProcAddress(LoadLibraryA("flashattention.dll"), "fa_version");
+  HANDLE thread = CreateThread(NULL, 4096, call, function, 0, NULL);
+  DWORD answer = 0;
+  WaitForSingleObject(thread, INFINITE);
+  return GetExitCodeThread(thread, &answer) ? (int)answer : 1;
+}
+"""
+
+
+@needs(MINGW, "wine")
+@pytest.mark.nvcc
+def test_a_function_of_the_dll_may_have_a_large_frame(real_depot: Path, tmp_path: Path) -> None:
+    """Compilers have what the DLL's start defines called before one, as in FlashAttention-3; registers outlive that."""
+    target = parse_target("windows-x86_64")
+    zig = provide_zig(this_platform(), real_depot / "toolchains", lambda _name: None, compiling_version())
+    names = exported_names((NATIVE / "templates/libflashattention.map").read_text())
+    body = "volatile char frame[800000]; for (auto &byte : frame) { byte = n; } return frame[799999] + 1;"
+    large = f'extern "C" int fa_version(int n) {{ {body} }}\n'
+    others = (f'extern "C" void {name}() {{}}\n' for name in names if name != "fa_version")
+    (tmp_path / "abi.cpp").write_text(large + "".join(others))
+    words = filled({"zig": str(zig.lib), "zig_program": str(zig.program)}, *cxx_words(target))
+    subprocess.run([*words, "-o", "abi.obj", "-x", "c++", "abi.cpp"], cwd=tmp_path, check=True)
+    (tmp_path / "linked").mkdir()
+    linked = target.system.link(target, zig, [tmp_path / "abi.obj"], NATIVE, tmp_path / "linked")
+    shutil.copy(linked.files["lib/shared/flashattention.dll"], tmp_path)
+    (tmp_path / "program.c").write_text(CALLS_IN_A_NEW_THREAD)
+    subprocess.run([MINGW, "-Wall", "-Werror", "program.c", "-o", "program.exe"], cwd=tmp_path, check=True)
+    ran = Wine("wine", tmp_path / "wine").run("program.exe", cwd=tmp_path)
+    assert ran.returncode == 42, ran.stderr
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from support.tools import PREFIX_VARIABLE, Wine, tool
 
 @pytest.fixture(scope="session")
 def wine(tmp_path_factory: pytest.TempPathFactory) -> Wine:
-    """Wine with a Windows folder of its own, made on first use; ``FLASHDEPOT_WINEPREFIX`` names one to keep."""
+    """Wine with a Windows folder of its own, made on first use; ``FLASHDEPOT_TEST_WINEPREFIX`` names one to keep."""
     program = tool("wine")
     kept = os.environ.get(PREFIX_VARIABLE)
     prefix = Path(kept) if kept else tmp_path_factory.mktemp("wine") / "prefix"

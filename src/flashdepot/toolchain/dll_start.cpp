@@ -46,6 +46,26 @@ int vsnprintf(char *buffer, decltype(sizeof 0) size, const char *format, __built
   return __stdio_common_vsprintf(as_in_c99, buffer, size, format, nullptr, arguments);
 }
 
+// Compilers call it before a function whose frame has more than a page: touches each page of it, as Windows grows a
+// stack by one page at a time. rax: the bytes of the frame. It leaves every register as it is.
+__attribute__((naked)) void ___chkstk_ms() {
+  __asm__(
+      "pushq %rcx\n\t"
+      "pushq %rax\n\t"
+      "leaq 24(%rsp), %rcx\n"
+      "1:\tcmpq $4096, %rax\n\t"
+      "jb 2f\n\t"
+      "subq $4096, %rcx\n\t"
+      "testq %rcx, (%rcx)\n\t"
+      "subq $4096, %rax\n\t"
+      "jmp 1b\n"
+      "2:\tsubq %rax, %rcx\n\t"
+      "testq %rcx, (%rcx)\n\t"
+      "popq %rax\n\t"
+      "popq %rcx\n\t"
+      "retq");
+}
+
 // The entry point: 1 when the DLL is loaded into a process, 0 when it is unloaded or the process ends.
 int DllMainCRTStartup(void *, unsigned reason, void *) {
   if (reason == 1) {
