@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from flashdepot.build.schedule import Capacity, History, Job, foresee, next_job, prior, remaining_seconds
+from flashdepot.build.schedule import Capacity, History, Job, foresee, next_job, prior
 from flashdepot.model.recipe import Estimate, Recipe
 from flashdepot.model.selection import Pass, Selection, Unit
 from flashdepot.model.target import parse_list
@@ -47,10 +47,10 @@ def test_a_job_that_was_killed_for_memory_runs_alone_with_a_higher_estimate() ->
 
 def test_the_time_left_is_that_of_the_schedule_itself() -> None:
     jobs = [Job(f"j{i}", 10, GB) for i in range(4)]
-    assert remaining_seconds(jobs, [], Capacity(2, 64 * GB)) == 20
-    assert remaining_seconds(jobs, [], Capacity(2, GB)) == 40
-    assert remaining_seconds(jobs, [(Job("r", 30, GB), 25.0)], Capacity(1, 64 * GB)) == 45
-    assert remaining_seconds([], [], Capacity(2, GB)) == 0
+    assert foresee(jobs, [], Capacity(2, 64 * GB)).seconds == 20
+    assert foresee(jobs, [], Capacity(2, GB)).seconds == 40
+    assert foresee(jobs, [(Job("r", 30, GB), 25.0)], Capacity(1, 64 * GB)).seconds == 45
+    assert foresee([], [], Capacity(2, GB)).seconds == 0
 
 
 def test_what_lies_ahead_is_all_jobs_their_time_and_the_most_memory_at_one_moment() -> None:
@@ -93,7 +93,7 @@ def test_every_job_starts_and_the_peaks_never_exceed_the_memory_but_for_one_alon
 def test_the_time_left_lies_between_perfect_sharing_and_one_after_another(
     jobs: list[Job], cores: int, memory: int
 ) -> None:
-    left = remaining_seconds(jobs, [], Capacity(cores, memory))
+    left = foresee(jobs, [], Capacity(cores, memory)).seconds
     total = sum(j.seconds for j in jobs)
     assert total / cores <= left * (1 + 1e-9)
     assert left <= total * (1 + 1e-9)

@@ -81,7 +81,7 @@ def test_the_archives_of_a_release_become_one_toolkit(server: FileServer, tmp_pa
     told: list[str] = []
     nvcc = inspect(provide(tmp_path, told))
     assert nvcc.version == Version("12.8.99")
-    assert nvcc.problem() == ""
+    assert nvcc.missing == ()
     assert [name.partition("-")[0] for name in told] == ["cuda_nvcc", "cuda_cudart", "cuda_cccl"]
     assert [path.name for path in (tmp_path / "toolchains").iterdir()] == [nvcc.root.name]
     assert not list(nvcc.root.rglob("libcudart*"))

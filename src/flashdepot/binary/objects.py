@@ -143,9 +143,9 @@ def with_private_runtime(data: bytes, name: str) -> bytes:
     :raises IntegrityError: when the file is neither, or its tables contradict it.
     """
     if _is_elf(data, name):
-        renamed = _rename_elf(Window.of(data, name), _is(_RUNTIME_OF_ELF))
+        renamed = _rename_elf(Window.of(data, name), _RUNTIME_OF_ELF.fullmatch)
         return _with_ordinary_sections(Window.of(renamed, name))
-    return _rename_coff(Window.of(data, name), _is(_RUNTIME))
+    return _rename_coff(Window.of(data, name), _RUNTIME.fullmatch)
 
 
 def with_private_names(data: bytes, name: str, private: AbstractSet[str]) -> bytes:
@@ -185,10 +185,6 @@ def for_every_linker(data: bytes, name: str) -> bytes:
     return bytes(changed)
 
 
-def _is(pattern: re.Pattern[str]) -> Callable[[str], bool]:
-    return lambda name: pattern.fullmatch(name) is not None
-
-
 def _is_elf(data: bytes, name: str) -> bool:
     if data[:6] == b"\x7fELF\x02\x01":
         return True
@@ -200,7 +196,7 @@ def _is_elf(data: bytes, name: str) -> bool:
 class _Names:
     """A table of names that grows at its end: names that share their letters with others stay as they were."""
 
-    def __init__(self, old: bytes, private: Callable[[str], bool]) -> None:
+    def __init__(self, old: bytes, private: Callable[[str], object]) -> None:
         self.bytes = bytearray(old)
         self._private = private
         self._new: dict[str, int] = {}
@@ -227,7 +223,7 @@ def _elf_symbols_at(elf: ElfFile) -> Iterator[tuple[int, int, tuple[int, ...], s
                     yield index, section[4] + at, symbol, names.text(symbol[0], "symbol names")
 
 
-def _rename_elf(window: Window, private: Callable[[str], bool]) -> bytes:
+def _rename_elf(window: Window, private: Callable[[str], object]) -> bytes:
     elf = ElfFile(window)
     changed = bytearray(window.take(0, window.size, "object"))
     tables: dict[int, _Names] = {}
@@ -264,7 +260,7 @@ def _with_ordinary_sections(window: Window) -> bytes:
     return bytes(changed)
 
 
-def _rename_coff(window: Window, private: Callable[[str], bool]) -> bytes:
+def _rename_coff(window: Window, private: Callable[[str], object]) -> bytes:
     coff = CoffFile(window)
     names = _Names(coff.names.take(0, coff.names.size, "symbol names"), private)
     changed = bytearray(window.take(0, window.size, "object"))

@@ -14,16 +14,7 @@ from typing import Protocol
 import msgspec
 from msgspec.structs import replace
 
-from flashdepot.build.schedule import (
-    OUT_OF_MEMORY_TRIES,
-    Capacity,
-    History,
-    Job,
-    Outlook,
-    foresee,
-    next_job,
-    remaining_seconds,
-)
+from flashdepot.build.schedule import OUT_OF_MEMORY_TRIES, Capacity, History, Job, Outlook, foresee, next_job
 from flashdepot.depot import Depot
 from flashdepot.depot.actions import ActionRecord, action_key
 from flashdepot.errors import CompileError, FlashdepotError
@@ -393,7 +384,7 @@ class Engine:
         begun = {name: self.executor.elapsed(name) / pace for name in self._running}
         running = [(self._running[name], elapsed) for name, elapsed in begun.items() if elapsed]
         waiting = [*self._waiting.values(), *(self._running[name] for name, elapsed in begun.items() if not elapsed)]
-        left = remaining_seconds(waiting, running, self.executor.capacity())
+        left = foresee(waiting, running, self.executor.capacity()).seconds
         # A job that has outrun its prediction counts as nearly done, and a build never goes backwards.
         work = sum(job.seconds for job in waiting)
         work += sum(max(job.seconds - elapsed, job.seconds * 0.1) for job, elapsed in running)

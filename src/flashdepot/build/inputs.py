@@ -17,6 +17,7 @@ from typing import NamedTuple
 import msgspec
 
 from flashdepot.files.atomic import sha256_file
+from flashdepot.files.folders import Stamp
 from flashdepot.model.selection import DEFAULT_FAMILY
 from flashdepot.toolchain.choose import Toolchain
 
@@ -140,31 +141,8 @@ class Moment(NamedTuple):
         return cls(time.time(), time.monotonic())
 
 
-class _Stamp(NamedTuple):
-    """What changes when a file does: its size, its inode, and the times of its last changes in nanoseconds."""
-
-    size: int
-    inode: int
-    mtime_ns: int
-    ctime_ns: int
-
-    @classmethod
-    def of(cls, path: str) -> _Stamp | None:
-        """Look at a file; ``None`` when it is not there."""
-        try:
-            status = os.stat(path)  # noqa: PTH116  (hundreds of files for each unit)
-        except OSError:
-            return None
-        return cls(status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns)
-
-    @property
-    def changed(self) -> float:
-        """When the file was last changed, by the clock."""
-        return max(self.mtime_ns, self.ctime_ns) / 1e9
-
-
 class _Look(NamedTuple):
-    stamp: _Stamp | None
+    stamp: Stamp | None
     at: Moment
 
     @property
@@ -178,7 +156,7 @@ class InputDigests:
 
     def __init__(self, places: PlaceNames) -> None:
         self._places = places
-        self._known: dict[str, tuple[_Stamp | None, str | None]] = {}
+        self._known: dict[str, tuple[Stamp | None, str | None]] = {}
         self._looks: dict[str, _Look] = {}
 
     def look(self, folders: Iterable[Path]) -> None:
@@ -188,13 +166,13 @@ class InputDigests:
                 subfolders[:] = [name for name in subfolders if not name.startswith(".")]
                 for name in names:
                     path = os.path.join(folder, name)  # noqa: PTH118  (thousands of files)
-                    self._looks[path] = _Look(_Stamp.of(path), Moment.now())
+                    self._looks[path] = _Look(Stamp.of(path), Moment.now())
 
     def digest(self, name: str) -> str | None:
         """The digest of a file's bytes when it was first asked for, or ``None`` when it cannot be read."""
         if name not in self._known:
             path = self._places.path(name)
-            stamp = _Stamp.of(str(path))
+            stamp = Stamp.of(str(path))
             try:
                 self._known[name] = (stamp, sha256_file(path))
             except OSError:
@@ -217,14 +195,14 @@ class InputDigests:
         if not all(settled):
             return None
         digests = {name: self.digest(name) for name in names}
-        if any(_Stamp.of(path) != self._looks[path].stamp for path in paths):
+        if any(Stamp.of(path) != self._looks[path].stamp for path in paths):
             return None  # changed while it was read
         return {name: digest for name, digest in digests.items() if digest is not None}
 
     def _is_settled(self, path: str, started: Moment) -> bool:
         """Whether a file is as it was when a compiler started."""
         before = self._looks.get(path)
-        now = _Look(_Stamp.of(path), Moment.now())
+        now = _Look(Stamp.of(path), Moment.now())
         if before is None or before.stamp != now.stamp:
             self._looks[path] = now
         if now.stamp is None:

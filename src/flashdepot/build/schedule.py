@@ -107,11 +107,6 @@ def foresee(waiting: Sequence[Job], running: Sequence[tuple[Job, float]], capaci
     return Outlook(frozenset(job.name for job in waiting), clock, peak, capacity.memory, at_once)
 
 
-def remaining_seconds(waiting: Sequence[Job], running: Sequence[tuple[Job, float]], capacity: Capacity) -> float:
-    """Wall seconds until everything is done; see :func:`foresee`."""
-    return foresee(waiting, running, capacity).seconds
-
-
 GB = 10**9
 
 _Number = Annotated[float, msgspec.Meta(ge=0, lt=1e15)]

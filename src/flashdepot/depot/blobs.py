@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from flashdepot.depot.layout import DepotLayout, Fingerprint, is_regular, key_of, mark_used, real_folders
+from flashdepot.depot.layout import DepotLayout, Fingerprint, key_of, mark_used, real_folders
 from flashdepot.errors import IntegrityError
 from flashdepot.files.atomic import disk_errors, protect
 from flashdepot.files.folders import KnownDigests
@@ -50,7 +51,7 @@ class Blobs:
         blob = self._layout.blob(digest)
         try:
             seen = Fingerprint.of(blob)
-            actual = self._digests.of(blob) if is_regular(blob) else ""
+            actual = self._digests.of(blob) if stat.S_ISREG(blob.lstat().st_mode) else ""
         except FileNotFoundError:
             return None
         except OSError as error:

@@ -225,19 +225,15 @@ def _carry_out(depot: Depot, removal: Removal) -> bool:
     if removal.kind == "library" and _has_manifest(depot, path):
         return False
     aside = hidden_sibling(path)
-    if not _move(path, removal.seen, aside):
-        return False
-    remove(aside)
-    return True
-
-
-def _move(path: Path, seen: Fingerprint, aside: Path) -> bool:
     try:
-        return move_if_unchanged(path, seen, aside)
+        moved = move_if_unchanged(path, removal.seen, aside)
     except PermissionError:
-        if os.name == "nt" and path.is_dir():  # somebody has a file of it open
-            return False
-        raise
+        if os.name != "nt" or not path.is_dir():
+            raise
+        moved = False  # somebody has a file of it open
+    if moved:
+        remove(aside)
+    return moved
 
 
 def _digests_in(path: Path) -> set[str]:

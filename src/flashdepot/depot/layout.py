@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -152,11 +151,6 @@ class Fingerprint(NamedTuple):
         """Look at a file or folder, not through a symbolic link; :raises OSError: when that cannot be done."""
         status = path.lstat()
         return cls(status.st_size, status.st_mtime_ns, status.st_ino)
-
-
-def is_regular(path: Path) -> bool:
-    """Whether something is a file of its own, and no link; :raises OSError: when that cannot be determined."""
-    return stat.S_ISREG(path.lstat().st_mode)
 
 
 def mark_used(path: Path) -> bool:

@@ -117,11 +117,10 @@ class _Verification:
             for file in folder.rglob("*"):
                 with contextlib.suppress(FileNotFoundError):
                     self._folder_bytes += 0 if file.is_dir() else file.lstat().st_size
-        archives = {name: digest for family in FAMILIES for name, digest in family.sources.known_archives().items()}
-        for name, sha256 in archives.items():
-            archive = layout.upstreams / name
+        for sdist in (sdist for family in FAMILIES for sdist in family.sources.published().values()):
+            archive = layout.upstreams / sdist.filename
             with contextlib.suppress(FileNotFoundError):
-                right = sha256_file(archive) == sha256
+                right = sha256_file(archive) == sdist.sha256
                 self._count("" if right else f"{archive} is damaged. It is fetched again when it is needed.")
 
     def _action_problem(self, record: ActionRecord) -> str:

@@ -27,7 +27,7 @@ Hasher = Callable[[Sequence[Path]], Sequence["str | None"]]
 
 def sha256_files(paths: Sequence[Path]) -> list[str | None]:
     """SHA-256 of each file, ``None`` for one that cannot be read; on all cores when they are large together."""
-    return _hashed(paths, sum(status.st_size for path in paths if (status := _status(path))))
+    return _hashed(paths, sum(stamp.size for path in paths if (stamp := Stamp.of(path))))
 
 
 def _hashed(paths: Sequence[Path], size: int) -> list[str | None]:
@@ -39,16 +39,28 @@ def _hashed(paths: Sequence[Path], size: int) -> list[str | None]:
         return list(pool.map(_sha256_or_none, paths))
 
 
-class _State(NamedTuple):
+class Stamp(NamedTuple):
     """What the kernel changes whenever it changes a file's bytes. No program can set ``ctime_ns``, as utime sets mtime."""
 
+    device: int
+    inode: int
     size: int
     mtime_ns: int
     ctime_ns: int
 
     @classmethod
-    def of(cls, status: os.stat_result) -> _State:
-        return cls(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    def of(cls, path: Path | str) -> Stamp | None:
+        """Look at a file; ``None`` when that cannot be done."""
+        try:
+            status = os.stat(path)  # noqa: PTH116  (hundreds of files for each unit of a build)
+        except OSError:
+            return None
+        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+    @property
+    def changed(self) -> float:
+        """When the file was last changed, by the clock, in seconds."""
+        return max(self.mtime_ns, self.ctime_ns) / 1e9
 
 
 class KnownDigests:
@@ -59,7 +71,7 @@ class KnownDigests:
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, int], tuple[_State, str]] = {}
+        self._known: dict[Stamp | None, str] = {}
 
     def of(self, path: Path) -> str:
         """The SHA-256 of a file; :raises OSError: when it cannot be read."""
@@ -69,25 +81,16 @@ class KnownDigests:
 
     def of_all(self, paths: Sequence[Path]) -> list[str | None]:
         """The SHA-256 of each file, ``None`` for one that cannot be read."""
-        statuses = {path: status for path in paths if (status := _status(path)) is not None}
-        known: dict[Path, str | None] = {}
-        for path, status in statuses.items():
-            state, digest = self._known.get((status.st_dev, status.st_ino), (None, ""))
-            if state == _State.of(status):
-                known[path] = digest
-        unknown = [path for path in paths if path not in known]
-        size = sum(statuses[path].st_size for path in unknown if path in statuses)
-        for path, found in zip(unknown, _hashed(unknown, size), strict=True):
-            known[path] = found
-            if found is not None and path in statuses:
-                self._remember(path, statuses[path], found)
+        stamps = {path: Stamp.of(path) for path in paths}
+        known = {path: self._known.get(stamp) for path, stamp in stamps.items()}
+        unknown = [path for path, digest in known.items() if digest is None]
+        size = sum(stamp.size for path in unknown if (stamp := stamps[path]))
+        for path, digest in zip(unknown, _hashed(unknown, size), strict=True):
+            known[path], stamp = digest, stamps[path]
+            settled = stamp is not None and time.time() - stamp.changed > _SETTLED
+            if digest is not None and settled and os.name != "nt" and Stamp.of(path) == stamp:
+                self._known[stamp] = digest
         return [known[path] for path in paths]
-
-    def _remember(self, path: Path, before: os.stat_result, digest: str) -> None:
-        after = _status(path)
-        settled = time.time() - max(before.st_ctime, before.st_mtime) > _SETTLED
-        if os.name != "nt" and settled and after is not None and _State.of(after) == _State.of(before):
-            self._known[before.st_dev, before.st_ino] = (_State.of(before), digest)
 
 
 def contents(folder: Path, hasher: Hasher = sha256_files) -> dict[str, str]:
@@ -126,13 +129,6 @@ def _walk(folder: Path, prefix: str) -> Iterable[tuple[str, os.DirEntry[str]]]:
 def _sha256_or_none(path: Path) -> str | None:
     try:
         return sha256_file(path)
-    except OSError:
-        return None
-
-
-def _status(path: Path) -> os.stat_result | None:
-    try:
-        return path.stat()
     except OSError:
         return None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from flashdepot.build.schedule import Capacity, Job, c_layer, link_seconds, remaining_seconds
+from flashdepot.build.schedule import Capacity, Job, c_layer, foresee, link_seconds
 from flashdepot.kernels import family_of
 from flashdepot.model.candidate import PublishedWheel
 from flashdepot.model.selection import Selection
@@ -55,7 +55,7 @@ def build_seconds(
 ) -> float:
     """To fetch source and compiler, and compile a selection with so many cores and bytes of memory."""
     capacity = Capacity(max(1, cores), memory or _NO_MEMORY_KNOWN)
-    compiling = remaining_seconds(usual_jobs(selection, architectures, front_end), (), capacity)
+    compiling = foresee(usual_jobs(selection, architectures, front_end), (), capacity).seconds
     return _TOOLS / bandwidth + compiling + link_seconds(len(selection.units))
 
 

@@ -259,8 +259,8 @@ def _unfit(nvcc: Nvcc, host: HostRecord, wanted: Sequence[Architecture], *, driv
     """Why this nvcc cannot do the work, as a sentence continues after its name, or an empty string."""
     if nvcc.version < OLDEST_CUDA:
         return f"is older than CUDA {OLDEST_CUDA}"
-    if problem := nvcc.problem():
-        return problem
+    if nvcc.missing:
+        return f"lacks {nvcc.missing[0]}"
     if host.platform.system not in {"linux", "windows"}:
         return f"is on {host.platform}, where NVIDIA GPUs have no driver"
     try:

@@ -56,10 +56,6 @@ class Nvcc(msgspec.Struct, frozen=True):
         """
         return tools_of(self.root)
 
-    def problem(self) -> str:
-        """What the toolkit lacks, or an empty string when its files are complete."""
-        return f"lacks {self.missing[0]}" if self.missing else ""
-
 
 def tools_of(root: Path) -> tuple[Path, ...]:
     """See :attr:`Nvcc.tools`."""

@@ -215,10 +215,6 @@ class Sources(msgspec.Struct, frozen=True):
         """The digest of every published tree, by the name of its folder in the cache."""
         return {sdist.folder: sdist.tree for sdist in self.published().values()}
 
-    def known_archives(self) -> Mapping[str, str]:
-        """The SHA-256 of every sdist, by the name of its file in the cache."""
-        return {sdist.filename: sdist.sha256 for sdist in self.published().values()}
-
     def identify(self, spec: str, cache: Path) -> Identified:
         """What a source is and can compile: :meth:`obtain`, but a published version takes neither network nor disk."""
         if self._is_published(spec):
