@@ -125,6 +125,17 @@ def test_a_library_that_trickles_is_given_up(
     assert reader.fetch(team) == pushed
 
 
+def test_a_library_that_is_slow_and_comes_all_the_time_is_taken(
+    pushed: Manifest, reader: Party, team: RemoteSettings, server: RemoteServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "_WINDOW", 0.2)
+    monkeypatch.setattr(workers, "_SLOWEST", 1)
+    file = min((file for file in pushed.files if not file.link), key=lambda file: file.size)
+    server.fault = answers(next(path for path in server.blobs() if path.endswith(file.digest)), Answer(pace=0.001))
+    assert reader.fetch(team) == pushed
+    assert not reader.warnings
+
+
 def test_an_address_that_swallows_packets_costs_no_more_than_the_remote_may_take(reader: Party) -> None:
     began = time.monotonic()
     assert reader.fetch(RemoteSettings("gone", "https://10.255.255.1/x", timeout=0.5)) is None
