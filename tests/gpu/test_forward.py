@@ -223,14 +223,13 @@ def test_the_same_call_gives_the_same_bits(make_call, problem: Problem) -> None:
         assert torch.equal(call.lse_storage, first[1])
 
 
-def test_a_larger_workspace_and_none_give_the_same_within_bounds(make_call) -> None:
+def test_a_call_without_the_workspace_that_it_needs_is_refused(make_call) -> None:
     call = make_call(Problem(splits=0, seqlen_q=1, seqlen_k=9000, batch=1))
     call.launch()
     call.check()
+    _, needed, _ = call.library.fwd_workspace(call.args)
     call.workspace, call.args.workspace, call.args.workspace_bytes = None, None, 0
-    call.poison()
-    call.launch()
-    call.check()
+    assert call.library.fwd(call.args).status is (Status.WORKSPACE_TOO_SMALL if needed else Status.OK)
 
 
 def test_a_refused_call_launches_nothing(make_call) -> None:

@@ -143,8 +143,10 @@ class RelayedLibrary(Library):
     def close(self) -> None:
         """End the Windows program: it ends where its input does."""
         assert self.process.stdin is not None
+        assert self.process.stdout is not None
         self.process.stdin.close()
         assert self.process.wait(timeout=60) == 0
+        self.process.stdout.close()
 
     def fwd(self, args: ForwardArgs) -> Answer:
         return self._pass(FWD, args)
