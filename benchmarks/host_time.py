@@ -17,6 +17,9 @@ from flash_attn import flash_attn_func, flash_attn_qkvpacked_func, flash_attn_va
 CALLS, REPEATS = 100, 40
 """As many calls as fit into the queue of a GPU, which then waits for nobody."""
 
+LAYERS = 16
+"""Through which a backward pass goes that pays for torch's thread once."""
+
 
 def microseconds(call: Callable[[], object]) -> float:
     best = float("inf")
@@ -49,6 +52,10 @@ def cases(d: int) -> dict[str, Callable[[], object]]:
     out, g = flash_attn_func(*x, causal=True), make(b, s, h, d)
     out_sdpa = F.scaled_dot_product_attention(*y, is_causal=True)
     g_sdpa = g.transpose(1, 2)
+    deep, deep_sdpa = x[0], y[0]
+    for _ in range(LAYERS):
+        deep = flash_attn_func(deep, *x[1:], causal=True)
+        deep_sdpa = F.scaled_dot_product_attention(deep_sdpa, *y[1:], is_causal=True)
     made: dict[str, Callable[[], object]] = {
         "SDPA": lambda: F.scaled_dot_product_attention(*t, is_causal=True),
         "flash_attn_func": lambda: flash_attn_func(q, k, v, causal=True),
@@ -63,6 +70,8 @@ def cases(d: int) -> dict[str, Callable[[], object]]:
         "flash_attn_varlen_func, gradient": lambda: flash_attn_varlen_func(*z, cu, cu, s, s, causal=True),
         "SDPA, backward": lambda: torch.autograd.grad(out_sdpa, y, g_sdpa, retain_graph=True),
         "flash_attn_func, backward": lambda: torch.autograd.grad(out, x, g, retain_graph=True),
+        f"SDPA, backward of {LAYERS}": lambda: torch.autograd.grad(deep_sdpa, y[0], g_sdpa, retain_graph=True),
+        f"flash_attn_func, backward of {LAYERS}": lambda: torch.autograd.grad(deep, x[0], g, retain_graph=True),
     }
     try:
         import flash_attn_interface as fa3  # noqa: PLC0415
