@@ -1,17 +1,15 @@
 #include "fa4/decoding.h"
 
-#include <algorithm>
-
 #include "buffers.h"
 #include "error.h"
 #include "fa4/decode.h"
+#include "fa4/parts.h"
 #include "fa4/units.h"
 
 namespace flashdepot::fa4 {
 namespace {
 
 constexpr std::int32_t kGridLimit = 65535;  // of blocks in y (CUDA C++ Programming Guide)
-constexpr std::int32_t kMostInCluster = 8;  // of any GPU (CUDA C++ Programming Guide, thread block clusters)
 
 std::int64_t rows_of(const Problem &problem) {
   return std::int64_t{problem.seqlen_q} * (problem.heads_q / problem.heads_k);
@@ -21,31 +19,6 @@ std::int64_t rows_of(const Problem &problem) {
 std::int64_t tiles_of(const Problem &problem) {
   const std::int32_t rows = most_rows(problem.head_dim);
   return problem.heads_k * ((rows_of(problem) + rows - 1) / rows);
-}
-
-struct Parts {
-  std::int32_t count;
-  bool in_cluster;
-};
-
-// A block for each SM, by what was fastest on an H200 (benchmarks/fa4.md): in clusters where all of
-// them find room, and where the keys are so few that a second kernel would cost more.
-Parts parts_of(const ForwardCall &call, const DeviceFacts &gpu) {
-  const Problem &problem = call.problem;
-  constexpr std::int64_t kFewestKeys = 64;  // of a part
-  constexpr std::int64_t kFewKeys = 2048;
-  constexpr std::int64_t kMost = 128;
-  const std::int64_t sms = gpu.multiprocessors;
-  const std::int64_t blocks = problem.batch * tiles_of(problem);
-  std::int64_t count = call.args.num_splits;
-  if (count == 0) {
-    const std::int64_t most = problem.seqlen_k <= kFewKeys ? kMostInCluster : kMost;
-    count = std::max<std::int64_t>(std::min({sms / blocks, problem.seqlen_k / kFewestKeys, most}), 1);
-  }
-  // Pairs always find room; of larger clusters some SMs of each part of the GPU are left over.
-  const bool is_cluster = (count > 1 && count <= 4) || count == kMostInCluster;
-  const bool in_cluster = is_cluster && (count == 2 || 11 * count * blocks <= 10 * sms);
-  return {static_cast<std::int32_t>(count), in_cluster};
 }
 
 std::int64_t rows_of_lse(const Problem &problem) {
@@ -71,10 +44,6 @@ bool can_decode(const ForwardCall &call, const DeviceFacts *gpu) {
 
 bool has_few_queries(const Problem &problem) {
   return problem.seqlen_q == 1 || rows_of(problem) <= most_rows(problem.head_dim);
-}
-
-bool fills_gpu(const Problem &problem, const DeviceFacts &gpu) {
-  return 4 * problem.batch * tiles_of(problem) >= 3 * std::int64_t{gpu.multiprocessors};
 }
 
 Workspace decoding_workspace(const ForwardCall &call, const DeviceFacts &gpu) {

@@ -11,9 +11,6 @@ bool can_decode(const ForwardCall &call, const DeviceFacts *gpu);
 // Whether the call has so few queries that they are the fastest, if they can run it.
 bool has_few_queries(const Problem &problem);
 
-// Whether their blocks fill the GPU without dividing the keys.
-bool fills_gpu(const Problem &problem, const DeviceFacts &gpu);
-
 Workspace decoding_workspace(const ForwardCall &call, const DeviceFacts &gpu);
 [[nodiscard]] fa_status decode(const ForwardCall &call, const DeviceFacts &gpu);
 

@@ -5,6 +5,7 @@
 #include "buffers.h"
 #include "error.h"
 #include "fa4/decoding.h"
+#include "fa4/parts.h"
 #include "fa4/passes.h"
 #include "fa4/problem.h"
 #include "fa4/speed.h"
@@ -172,11 +173,11 @@ fa_status run(const Unit &unit, const ForwardCall &call, std::int32_t blocks) {
   return launch(unit, arguments);
 }
 
-// One query each for heads that fill the GPU, at head dims over 64, is faster by the tiles of many (benchmarks/fa4.md).
+// One query each, at head dims over 64, may be faster by the tiles of many (benchmarks/fa4.md).
 bool is_faster_by_unit(const ForwardCall &call, const DeviceFacts *gpu) {
   const Problem &problem = call.problem;
   return gpu != nullptr && problem.seqlen_q == 1 && !problem.packed() && !problem.paged() &&
-         problem.windows.unbounded() && problem.head_dim > 64 && fills_gpu(problem, *gpu) &&
+         problem.windows.unbounded() && problem.head_dim > 64 && unit_is_faster(problem, *gpu) &&
          unit_for(call, gpu) != nullptr;
 }
 

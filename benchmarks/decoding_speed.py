@@ -1,0 +1,205 @@
+"""Times decoding as a caller gets it beside torch's cuDNN and FlashAttention-2 and a copy, over random problems.
+
+Usage: python benchmarks/decoding_speed.py [--count 200] [--seed N] [--csv FILE] [--seconds S]      on all GPUs that are visible,
+       each a share; with torch and the wheel
+
+A problem is one query for each sequence, over as many keys for all. Each rival's calls are a CUDA graph over buffers larger
+than the L2 cache; rivals take turns, and a figure is the median of the rounds. "copy" reads half of the bytes of the keys and
+values and writes as many: the time in which the memory could have read all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import math
+import os
+import random
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from flash_attn import flash_attn_func
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+SHAPE = ("dim", "heads_q", "heads_k", "batch", "keys")
+RIVALS = ("ours", "cudnn", "torch flash", "copy")
+MOST_BYTES = 8 << 30
+"""Of the keys and values of a problem."""
+LARGER_THAN_L2 = 300 << 20
+ROUNDS, LONG_ENOUGH = 5, 6.0
+"""Times that each rival is measured, and milliseconds of each."""
+
+Call = Callable[[], object]
+
+
+def problems(count: int, seed: int) -> Iterator[dict[str, int]]:
+    """Batches and keys are drawn by their logarithm."""
+    drawn = random.Random(seed)  # noqa: S311
+
+    def by_logarithm(low: int, high: int) -> int:
+        return round(math.exp(drawn.uniform(math.log(low), math.log(high))))
+
+    while count > 0:
+        dim, heads = drawn.choice((64, 128, 256)), drawn.choice((8, 16, 32, 64))
+        group = drawn.choice((1, 2, 4, 8))
+        problem = dict(
+            zip(SHAPE, (dim, heads, heads // group, by_logarithm(1, 256), by_logarithm(512, 131072)), strict=True)
+        )
+        if bytes_of(problem) <= MOST_BYTES:
+            count -= 1
+            yield problem
+
+
+def bytes_of(problem: dict[str, int]) -> int:
+    """Of the keys and values."""
+    return 4 * problem["batch"] * problem["keys"] * problem["heads_k"] * problem["dim"]
+
+
+def calls_of(problem: dict[str, int]) -> dict[str, list[Call]]:
+    """The calls of each rival, each over other buffers."""
+    batch, keys, dim = problem["batch"], problem["keys"], problem["dim"]
+    options = {"device": "cuda", "dtype": torch.bfloat16}
+    calls: dict[str, list[Call]] = {name: [] for name in RIVALS}
+
+    def by_torch(backend: SDPBackend, q: Any, k: Any, v: Any) -> object:
+        turned = (tensor.transpose(1, 2) for tensor in (q, k, v))
+        with sdpa_kernel(backend):
+            return torch.nn.functional.scaled_dot_product_attention(*turned, enable_gqa=q.shape[2] != k.shape[2])
+
+    for _ in range(max(1, math.ceil(LARGER_THAN_L2 / bytes_of(problem)))):
+        q = torch.randn(batch, 1, problem["heads_q"], dim, **options)
+        k, v = (torch.randn(batch, keys, problem["heads_k"], dim, **options) for _ in range(2))
+        calls["ours"].append(lambda q=q, k=k, v=v: flash_attn_func(q, k, v))
+        calls["cudnn"].append(lambda q=q, k=k, v=v: by_torch(SDPBackend.CUDNN_ATTENTION, q, k, v))
+        calls["torch flash"].append(lambda q=q, k=k, v=v: by_torch(SDPBackend.FLASH_ATTENTION, q, k, v))
+        to = torch.empty_like(k)
+        calls["copy"].append(lambda k=k, to=to: to.copy_(k))
+    return calls
+
+
+class Graph:
+    """The calls of a rival as a graph."""
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            calls[0]()
+        torch.cuda.synchronize()
+        self.calls = max(len(calls), 16)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph, stream=stream):
+            for number in range(self.calls):
+                calls[number % len(calls)]()
+        self.replays = 1
+        self.microseconds()
+        self.replays = max(1, min(50, math.ceil(LONG_ENOUGH * 1e3 / (self.calls * self.microseconds()))))
+
+    def microseconds(self) -> float:
+        """Of one call."""
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        for _ in range(self.replays):
+            self.graph.replay()
+        end.record()
+        end.synchronize()
+        return float(begin.elapsed_time(end)) * 1e3 / (self.replays * self.calls)
+
+
+def graph_of(calls: Sequence[Call]) -> Graph | None:
+    """Their graph, or None where a backend does not take the problem."""
+    try:
+        return Graph(calls)
+    except RuntimeError as error:
+        print(str(error).splitlines()[0], file=sys.stderr)
+        return None
+
+
+@torch.no_grad()
+def measured(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Microseconds of each rival, for each problem of a share."""
+    first, step = options.share
+    deadline = time.monotonic() + options.seconds
+    for problem in list(problems(options.count, options.seed))[first::step]:
+        if time.monotonic() > deadline:
+            print("out of time", file=sys.stderr)
+            return
+        made = {name: graph_of(calls) for name, calls in calls_of(problem).items()}
+        graphs = {name: graph for name, graph in made.items() if graph is not None}
+        rounds = [{name: graph.microseconds() for name, graph in graphs.items()} for _ in range(ROUNDS)]
+        yield {**problem, **{name: f"{statistics.median(one[name] for one in rounds):.2f}" for name in graphs}}
+        del graphs
+        torch.cuda.empty_cache()
+
+
+def by_all_gpus(options: argparse.Namespace) -> list[dict[str, str]]:
+    """The rows of every problem, measured by a process for each GPU."""
+    count = torch.cuda.device_count()
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(count)))).split(",")
+    words = ["--count", str(options.count), "--seed", str(options.seed), "--seconds", str(options.seconds)]
+    children = [
+        subprocess.Popen(
+            [sys.executable, __file__, *words, "--share", str(i), str(count)],
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": visible[i]},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for i in range(count)
+    ]
+    rows: list[dict[str, str]] = []
+    for child in children:
+        assert child.stdout is not None
+        rows += csv.DictReader(child.stdout)
+        if child.wait() != 0:
+            sys.exit(child.returncode)
+    return rows
+
+
+def summary(rows: list[dict[str, str]]) -> Iterator[str]:
+    """What the README of the benchmarks tells of them."""
+    for rival in RIVALS[1:]:
+        ratios = sorted((float(row[rival]) / float(row["ours"]), row) for row in rows if row[rival])
+        if not ratios:
+            continue
+        speeds = [ratio for ratio, _ in ratios]
+        under = ", ".join(f"under {least} {sum(speed < least for speed in speeds)}" for least in (0.9, 0.95, 0.97, 1.0))
+        yield f"over {rival}: {statistics.geometric_mean(speeds):.3f}, lowest {speeds[0]:.2f}, of {len(speeds)} {under}"
+    copies = [bytes_of({name: int(row[name]) for name in SHAPE}) / float(row["copy"]) / 1e6 for row in rows]
+    ours = [bytes_of({name: int(row[name]) for name in SHAPE}) / float(row["ours"]) / 1e6 for row in rows]
+    yield f"TB/s: ours up to {max(ours):.2f}, copies up to {max(copies):.2f}"
+
+
+def main() -> int:
+    """Measure and tell."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=time.time_ns() % (1 << 30))
+    parser.add_argument("--csv", type=Path)
+    parser.add_argument("--seconds", type=float, default=math.inf)
+    parser.add_argument("--share", type=int, nargs=2)
+    options = parser.parse_args()
+    if options.share:
+        writer = csv.DictWriter(sys.stdout, (*SHAPE, *RIVALS), lineterminator="\n", restval="")
+        writer.writeheader()
+        for row in measured(options):
+            writer.writerow(row)
+            sys.stdout.flush()
+        return 0
+    rows = by_all_gpus(options)
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, seed {options.seed}")
+    print(*summary(rows), sep="\n")
+    if options.csv:
+        with options.csv.open("w", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, (*SHAPE, *RIVALS), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
