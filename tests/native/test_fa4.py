@@ -157,10 +157,10 @@ DECODE = {"batch": 1, "seqlen_q": 1, "seqlen_k": 8192, "heads_q": 32, "heads_k":
     ("fields", "parts", "in_cluster"),
     [
         ({}, 16, False),
-        ({"seqlen_k": 2048}, 16, False),
+        ({"seqlen_k": 2048}, 8, True),
         ({"seqlen_k": 512}, 8, True),
-        ({"batch": 4}, 8, False),
-        ({"batch": 8}, 4, False),
+        ({"batch": 4}, 4, False),
+        ({"batch": 8}, 2, True),
         ({"batch": 8, "seqlen_k": 2048}, 2, True),
         ({"batch": 10}, 3, False),
         ({"batch": 8, "seqlen_q": 3}, 2, True),

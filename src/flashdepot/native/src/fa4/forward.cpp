@@ -175,10 +175,7 @@ fa_status run(const Unit &unit, const ForwardCall &call, std::int32_t blocks) {
 
 // One query each, at head dims over 64, may be faster by the tiles of many (benchmarks/fa4.md).
 bool is_faster_by_unit(const ForwardCall &call, const DeviceFacts *gpu) {
-  const Problem &problem = call.problem;
-  return gpu != nullptr && problem.seqlen_q == 1 && !problem.packed() && !problem.paged() &&
-         problem.windows.unbounded() && problem.head_dim > 64 && unit_is_faster(problem, *gpu) &&
-         unit_for(call, gpu) != nullptr;
+  return gpu != nullptr && unit_is_faster(call.problem, *gpu) && unit_for(call, gpu) != nullptr;
 }
 
 // Without queries that are few, those kernels run what no other here does.

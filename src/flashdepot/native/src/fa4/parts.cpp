@@ -88,33 +88,56 @@ Parts with_cluster(std::int64_t count, std::int64_t blocks, std::int64_t sms) {
   return {static_cast<std::int32_t>(count), in_cluster};
 }
 
-struct Choice {
+std::int64_t rows_of(const Problem &problem) {
+  return std::int64_t{problem.seqlen_q} * (problem.heads_q / problem.heads_k);
+}
+
+// A block for each SM; a second kernel costs more than SMs without one where keys are few.
+Parts usual_parts(const Problem &problem, std::int64_t sms) {
+  constexpr std::int64_t kFewKeys = 2048;
+  const std::int64_t rows = most_rows(problem.head_dim);
+  const std::int64_t blocks = heads_of(problem) * ((rows_of(problem) + rows - 1) / rows);
+  const std::int64_t most = problem.seqlen_k <= kFewKeys ? kMostInCluster : kMostParts;
+  const std::int64_t count = std::min({sms / blocks, problem.seqlen_k / kFewestKeys, most});
+  return with_cluster(std::max<std::int64_t>(count, 1), blocks, sms);
+}
+
+struct Way {
+  bool by_unit;
   Parts parts;
   double microseconds;
 };
 
-// The best of the numbers that fill SMs evenly, for one tile of 8 rows.
-Choice fastest(const Problem &problem, std::int64_t sms) {
+// The usual way, or one that is expected to be faster by more than the rates are off.
+Way way_of(const Problem &problem, std::int64_t sms, bool has_unit) {
+  constexpr double kSurely = 1.12;
+  constexpr std::int32_t kFewestMeasured = 512;  // keys
   const std::int64_t heads = heads_of(problem), room = rates_of(problem.head_dim).room * sms;
+  const auto by_parts = [&](const Parts &parts) { return Way{false, parts, microseconds_of_parts(problem, sms, parts)}; };
+  const Way by_unit{true, {1, false}, microseconds_of_unit(problem, sms)};
+  const Way usual = has_unit && 4 * heads >= 3 * sms ? by_unit : by_parts(usual_parts(problem, sms));
+  if (rows_of(problem) > 8 || problem.seqlen_k < kFewestMeasured) {
+    return usual;
+  }
+  Way best = has_unit ? by_unit : usual;
   const std::int64_t most = std::clamp<std::int64_t>(problem.seqlen_k / kFewestKeys, 1, kMostParts);
-  Choice best{{1, false}, microseconds_of_parts(problem, sms, {1, false})};
-  for (const std::int64_t wanted : {std::int64_t{2}, std::int64_t{3}, std::int64_t{4}, kMostInCluster,
+  for (const std::int64_t wanted : {std::int64_t{1}, std::int64_t{2}, std::int64_t{3}, std::int64_t{4}, kMostInCluster,
                                     sms / heads / 2, sms / heads, room / heads, 2 * room / heads}) {
     const std::int64_t count = std::min(wanted, most);
-    if (count < 2 || (count > 3 && count * heads > 2 * room)) {
+    if (count < 1 || (count == 1 && usual.by_unit) || (count > 3 && count * heads > 2 * room)) {
       continue;
     }
-    const Parts parts = with_cluster(count, heads, sms);
-    const double microseconds = microseconds_of_parts(problem, sms, parts);
-    if (microseconds < best.microseconds) {
-      best = {parts, microseconds};
+    const Way way = by_parts(with_cluster(count, heads, sms));
+    if (way.microseconds < best.microseconds) {
+      best = way;
     }
   }
-  return best;
+  return best.microseconds * kSurely < usual.microseconds ? best : usual;
 }
 
-std::int64_t rows_of(const Problem &problem) {
-  return std::int64_t{problem.seqlen_q} * (problem.heads_q / problem.heads_k);
+bool may_have_unit(const Problem &problem) {
+  return problem.seqlen_q == 1 && problem.head_dim > 64 && !problem.packed() && !problem.paged() &&
+         problem.windows.unbounded();
 }
 
 }  // namespace
@@ -122,27 +145,16 @@ std::int64_t rows_of(const Problem &problem) {
 Parts parts_of(const ForwardCall &call, const DeviceFacts &gpu) {
   const Problem &problem = call.problem;
   const std::int64_t sms = gpu.multiprocessors;
-  const std::int64_t rows = most_rows(problem.head_dim);
-  const std::int64_t blocks = heads_of(problem) * ((rows_of(problem) + rows - 1) / rows);
   if (call.args.num_splits != 0) {
-    return with_cluster(call.args.num_splits, blocks, sms);
+    const std::int64_t rows = most_rows(problem.head_dim);
+    return with_cluster(call.args.num_splits, heads_of(problem) * ((rows_of(problem) + rows - 1) / rows), sms);
   }
-  if (rows_of(problem) <= 8) {
-    return fastest(problem, sms).parts;
-  }
-  constexpr std::int64_t kFewKeys = 2048;  // where a second kernel would cost more than blocks that are not there
-  const std::int64_t most = problem.seqlen_k <= kFewKeys ? kMostInCluster : kMostParts;
-  const std::int64_t count = std::min({sms / blocks, problem.seqlen_k / kFewestKeys, most});
-  return with_cluster(std::max<std::int64_t>(count, 1), blocks, sms);
+  const Way way = way_of(problem, sms, may_have_unit(problem));
+  return way.by_unit ? way_of(problem, sms, false).parts : way.parts;
 }
 
 bool unit_is_faster(const Problem &problem, const DeviceFacts &gpu) {
-  const std::int64_t sms = gpu.multiprocessors;
-  constexpr std::int32_t kFewestMeasured = 512;  // keys
-  if (rows_of(problem) > 8 || problem.seqlen_k < kFewestMeasured) {
-    return 4 * heads_of(problem) >= 3 * sms;
-  }
-  return microseconds_of_unit(problem, sms) <= fastest(problem, sms).microseconds;
+  return may_have_unit(problem) && way_of(problem, gpu.multiprocessors, true).by_unit;
 }
 
 }  // namespace flashdepot::fa4

@@ -12,7 +12,8 @@ struct Parts {
 
 [[nodiscard]] Parts parts_of(const ForwardCall &call, const DeviceFacts &gpu);
 
-// Whether the kernels for many queries, a block of which takes all keys of a key head, are faster for one query.
+// Whether a call of one query each may be run by the kernels for many, of which a block takes all keys of a key head,
+// and those are faster.
 [[nodiscard]] bool unit_is_faster(const Problem &problem, const DeviceFacts &gpu);
 
 }  // namespace flashdepot::fa4
