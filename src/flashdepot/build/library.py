@@ -205,9 +205,7 @@ def build_library(
         objects = put_objects(planned, outcome, depot, work / "objects")
         folder = work / "linked"
         folder.mkdir()
-        target = plan.linking.target
-        first = "" if plan.toolchain.zig.has_linked(target.zig) else f" The first for {target} takes a minute longer."
-        progress.note(f"Linking.{first}")
+        progress.note("Linking.")
         linked = plan.linking.link(objects, folder)
         engine.linked()
         files = _library_files(plan, linked, folder)

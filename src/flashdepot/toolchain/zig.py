@@ -58,8 +58,8 @@ def preprocessing_version(cuda: Version) -> str:
     return str(pin["version"])
 
 
-_FIRST_LINK = {True: 55.0, False: 10.0}
-"""Seconds, for Windows and for Linux, on two cores (2026-11-27)."""
+_FIRST_LINK = 10.0
+"""Seconds on two cores."""
 
 
 class Zig(msgspec.Struct, frozen=True):
@@ -87,10 +87,6 @@ class Zig(msgspec.Struct, frozen=True):
     def environment(self, work: Path) -> dict[str, str]:
         """What it needs in its environment, so that whatever it keeps is in ``work``."""
         return dict.fromkeys(("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"), str(work / "zig-cache"))
-
-    def has_linked(self, target: str) -> bool:
-        """Whether the first link for a target was done."""
-        return _linked(self.root, target).is_dir()
 
     def linker(self, target: str, folder: Path) -> Linker:
         """Get ready to link for a target, by zig's name of that, in a folder.
@@ -151,10 +147,9 @@ def _linked(root: Path, target: str) -> Path:
 
 
 def first_link_seconds(platform: Platform, folder: Path, target: str) -> float:
-    """What the first link for a target takes, by zig's name of it; 0 where that was done (:meth:`Zig.linker`)."""
-    if _linked(zig_folder(platform, folder, compiling_version()), target).is_dir():
-        return 0.0
-    return _FIRST_LINK["windows" in target]
+    """What the first link for a Linux takes, by zig's name of it; 0 where that was done (:meth:`Zig.linker`)."""
+    is_made = "windows" in target or _linked(zig_folder(platform, folder, compiling_version()), target).is_dir()
+    return 0.0 if is_made else _FIRST_LINK
 
 
 def provide_zig(platform: Platform, folder: Path, on_file: OnFile, version: str) -> Zig:
