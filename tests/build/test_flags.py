@@ -15,14 +15,14 @@ from flashdepot.facts.cuda import driver_floor
 from flashdepot.kernels import actions, family_of
 from flashdepot.kernels.fa2.actions import feature_macros
 from flashdepot.model.selection import ALL_FEATURES, Feature, Selection
-from flashdepot.model.target import Architecture, Version, parse_list
+from flashdepot.model.target import Architecture, Version
 from flashdepot.toolchain.nvcc import compresses_newly, compression, gencode, usual_compression
 from flashdepot.upstream import Identified
-from support.recipes import COMPILERS, make_recipe, make_unit
+from support.recipes import COMPILERS, architectures, make_recipe, make_unit
 
 
 def test_the_shared_front_end_compiles_once_for_all_architectures() -> None:
-    assert gencode(parse_list("80,120"), Architecture(8, 0)) == (
+    assert gencode(architectures("80,120"), Architecture(8, 0)) == (
         "-gencode",
         "arch=compute_80,code=sm_80",
         "-gencode",
@@ -31,7 +31,7 @@ def test_the_shared_front_end_compiles_once_for_all_architectures() -> None:
 
 
 def test_the_native_front_end_compiles_each_by_itself() -> None:
-    assert gencode(parse_list("90"), None) == ("-gencode", "arch=compute_90,code=sm_90")
+    assert gencode(architectures("90"), None) == ("-gencode", "arch=compute_90,code=sm_90")
 
 
 def test_features_left_out_are_compiled_out_where_the_tree_knows_them() -> None:
@@ -70,7 +70,7 @@ def test_a_mode_that_old_drivers_cannot_read_raises_the_floor_of_cuda_12() -> No
 def test_kernels_stay_hidden_from_other_libraries() -> None:
     options = frozenset({"--static-global-template-stub", "--device-entity-has-hidden-visibility"})
     kit = replace(COMPILERS, nvcc_options=options)
-    flags = family_of("fa2").compiler.flags(kit, parse_list("80"), front_end="shared", compress="none")
+    flags = family_of("fa2").compiler.flags(kit, architectures("80"), front_end="shared", compress="none")
     assert "--static-global-template-stub=true" in flags
     assert "--device-entity-has-hidden-visibility=true" in flags
 

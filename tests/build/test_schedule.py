@@ -12,8 +12,7 @@ from msgspec.structs import replace
 from flashdepot.build.schedule import Capacity, History, Job, foresee, next_job, prior
 from flashdepot.model.recipe import Estimate, Recipe
 from flashdepot.model.selection import Pass, Selection, Unit
-from flashdepot.model.target import parse_list
-from support.recipes import make_action, make_recipe, make_unit
+from support.recipes import architectures, make_action, make_recipe, make_unit
 
 GB = 10**9
 
@@ -134,7 +133,7 @@ def test_what_was_seen_on_this_machine_replaces_the_expectation(tmp_path: Path) 
     history.save()
     learnt = History(tmp_path / "estimates.json").estimate(action, recipe)
     assert (learnt.seconds, learnt.peak) == (77.0, 5 * 10**9)
-    other = replace(recipe, target=replace(recipe.target, sass=parse_list("80")))
+    other = replace(recipe, target=replace(recipe.target, sass=architectures("80")))
     assert History(tmp_path / "estimates.json").estimate(action, other).seconds != 77.0
 
 

@@ -18,9 +18,10 @@ from flashdepot.fit.requests import unmet
 from flashdepot.model.codec import digest_of
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.recipe import UpstreamId
-from flashdepot.model.target import Architecture, Platform, Version, parse_list
+from flashdepot.model.target import Architecture, Platform, Version
 from flashdepot.resolve.library import LibraryResult
 from support.depots import make_manifest, make_request, make_selection, make_unit
+from support.recipes import architectures
 
 MORE_UNITS = make_selection(make_unit(), make_unit("bwd"))
 MORE_FEATURES = make_selection(features="softcap local")
@@ -32,8 +33,8 @@ MORE_FEATURES = make_selection(features="softcap local")
         ({}, {}),
         ({}, {"selection": MORE_UNITS}),
         ({}, {"selection": MORE_FEATURES}),
-        ({"gpus": parse_list("89")}, {"sass": "80"}),
-        ({"gpus": parse_list("80,90")}, {"sass": "80,90,120"}),
+        ({"gpus": architectures("89")}, {"sass": "80"}),
+        ({"gpus": architectures("80,90")}, {"sass": "80,90,120"}),
         ({"gpus": ()}, {"sass": "90"}),
         ({"driver": None, "libc": None}, {"driver_floor": Version("999"), "libc_floor": Version("9")}),
         ({"cuda_major": 13}, {"cuda": "13.1"}),
@@ -49,9 +50,9 @@ def test_what_can_do_more_than_was_asked_for_is_taken(wanted: dict[str, Any], st
     [
         ({"selection": MORE_UNITS}, {}, "lacks bwd_hdim64_bf16"),
         ({"selection": MORE_FEATURES}, {}, "lacks the features local, softcap"),
-        ({"gpus": parse_list("80")}, {"sass": "86"}, "none that runs on sm_80"),
-        ({"gpus": parse_list("90")}, {"sass": "80"}, "none that runs on sm_90"),
-        ({"gpus": parse_list("90,120")}, {"sass": "90"}, "none that runs on sm_120"),
+        ({"gpus": architectures("80")}, {"sass": "86"}, "none that runs on sm_80"),
+        ({"gpus": architectures("90")}, {"sass": "80"}, "none that runs on sm_90"),
+        ({"gpus": architectures("90,120")}, {"sass": "90"}, "none that runs on sm_120"),
         ({"driver": Version("550.54")}, {}, "needs NVIDIA driver 580.65.06"),
         ({"libc": Version("2.17")}, {}, "needs the GNU C library 2.28"),
         ({"cuda_major": 12}, {}, "made with CUDA 13, and 12 was asked for"),
@@ -127,7 +128,7 @@ manifests = st.builds(
 requests = st.builds(
     lambda units, features, gpus, driver, cuda: make_request(
         selection=make_selection(*units, features=" ".join(features)),
-        gpus=parse_list(gpus),
+        gpus=architectures(gpus),
         driver=Version(driver) if driver else None,
         cuda_major=cuda,
     ),

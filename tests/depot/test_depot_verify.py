@@ -19,7 +19,6 @@ from flashdepot.depot.gc import usage
 from flashdepot.depot.verify import VerifyReport, verify
 from flashdepot.errors import IntegrityError
 from flashdepot.model.manifest import MANIFEST_SCHEMA, Manifest
-from flashdepot.model.target import parse_list
 from support.depots import (
     flip_and_keep_times,
     flip_bit,
@@ -30,6 +29,7 @@ from support.depots import (
     store_library,
     truncate,
 )
+from support.recipes import architectures
 from support.tools import flashdepot_here
 
 
@@ -179,7 +179,7 @@ def test_the_list_of_libraries_has_a_head_sizes_and_when_they_were_used(depot: D
 def test_a_library_with_kernels_that_are_unproven_on_some_gpus_says_so_wherever_it_is_shown(
     depot: Depot, tmp_path: Path
 ) -> None:
-    manifest = store_library(depot, tmp_path, unproven={"fa4": parse_list("100,120")})
+    manifest = store_library(depot, tmp_path, unproven={"fa4": architectures("100,120")})
     assert depot.artifacts.load(manifest.recipe_key) == manifest
     assert "(untested: fa4 on 10.0, 12.0)" in flashdepot("depot", "ls", depot=depot).stdout
     shown = flashdepot("depot", "show", manifest.recipe_key[:8], depot=depot).stdout

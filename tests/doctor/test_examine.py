@@ -18,11 +18,12 @@ from flashdepot.model.diagnosis import Diagnosis, Verdict
 from flashdepot.model.environment import Torch
 from flashdepot.model.host import CudaToolkit, Disk, Gpu, HostRecord
 from flashdepot.model.request import AnyCuda, LibraryRequest
-from flashdepot.model.target import Architecture, Platform, Version, parse_list
+from flashdepot.model.target import Architecture, Platform, Version
 from flashdepot.resolve.project import library_request
 from flashdepot.toolchain import choose
 from flashdepot.toolchain.choose import choose_toolchain
 from flashdepot.toolchain.zig import Zig
+from support.recipes import architectures
 from support.toolkits import make_host, make_toolkit
 
 GB = 10**9
@@ -142,7 +143,7 @@ def test_doctor_foresees_in_the_same_words_what_choosing_the_toolchain_says(
 def what_choosing_raises(host: HostRecord, arch: str, folder: Path) -> list[FlashdepotError]:
     try:
         choose_toolchain(
-            AnyCuda.AUTO, host, parse_list(arch), driver=host.driver, folder=folder, work=folder, on_file=print
+            AnyCuda.AUTO, host, architectures(arch), driver=host.driver, folder=folder, work=folder, on_file=print
         )
     except FlashdepotError as error:
         return [error]

@@ -31,7 +31,7 @@ from flashdepot.model.diagnosis import Verdict
 from flashdepot.model.manifest import MANIFEST_NAME
 from flashdepot.model.request import LibraryRequest
 from flashdepot.model.selection import PROFILES, select
-from flashdepot.model.target import Version, parse_list
+from flashdepot.model.target import Version
 from flashdepot.model.wheel import COMMUNITY, OURS
 from flashdepot.resolve import rules
 from flashdepot.resolve.choice import InstallRequest, OwnWheel, choose
@@ -41,6 +41,7 @@ from flashdepot.resolve.plan import plan_for
 from flashdepot.resolve.project import library_request
 from support.commands import parsed
 from support.depots import make_manifest, make_request, store_library
+from support.recipes import architectures
 from support.upstreams import default_version, find_sdist
 from support.wheels import needs_of_name
 
@@ -140,7 +141,7 @@ def test_install_takes_what_resolve_chooses_and_nothing_where_doctor_finds_an_ob
         full = select(PROFILES["full"], known.units)
         floors = {"driver_floor": Version("580"), "libc_floor": Version("2.17")}
         files = tmp_path_factory.mktemp("files")
-        store_library(depot, files, upstreams={"fa2": known.id}, selection=full, sass=parse_list(sass), **floors)
+        store_library(depot, files, upstreams={"fa2": known.id}, selection=full, sass=architectures(sass), **floors)
     asked, fa2 = WheelRequest(facts_of(world.host), allow_uncertain=True), library_request(families="fa2")
     plan = plan_for(asked, fa2, world.host, depot, lambda _: None)
     blocked = any(f.verdict is Verdict.MISFIT for f in examine(world.host, Intention.INSTALL, fa2))

@@ -19,8 +19,9 @@ from flashdepot.fit.needs import (
 )
 from flashdepot.model.diagnosis import Verdict, verdict_of
 from flashdepot.model.environment import NO_TORCH, Accelerator, Environment, Torch
-from flashdepot.model.target import Architecture, Platform, Version, parse_list
+from flashdepot.model.target import Architecture, Platform, Version
 from flashdepot.model.wheel import Interpreter
+from support.recipes import architectures
 
 LINUX = Platform("linux", "x86_64")
 FACTS = Environment(
@@ -44,7 +45,7 @@ NEEDS = Needs(
     libc=LibcNeed("glibc", Version("2.28"), Version("2.28")),
     libstdcxx=CxxNeed(Version("3.4.30"), Version("1.3.13")),
     oldest_gpu=Architecture(8, 0),
-    code=CodeNeed(parse_list("80,90"), None, "12.4"),
+    code=CodeNeed(architectures("80,90"), None, "12.4"),
     driver=DriverNeed("12.4"),
 )
 
@@ -58,7 +59,7 @@ BROKEN = {
     "libc": replace(NEEDS, libc=LibcNeed("glibc", Version("2.38"), Version("2.38"))),
     "libstdcxx": replace(NEEDS, libstdcxx=CxxNeed(Version("3.4.32"))),
     "gpu": replace(NEEDS, oldest_gpu=Architecture(10, 0)),
-    "sass": replace(NEEDS, code=CodeNeed(parse_list("80"), None, "12.4")),
+    "sass": replace(NEEDS, code=CodeNeed(architectures("80"), None, "12.4")),
     "driver": replace(NEEDS, driver=DriverNeed("13.0", Version("590"))),
 }
 """Needs of which the facts break one rule."""
@@ -123,7 +124,7 @@ def test_a_torch_that_cannot_compute_on_the_gpu_is_found_whatever_the_wheel(torc
 
 
 def test_what_torch_was_compiled_for_counts_before_the_table() -> None:
-    own = Torch("2.4.1+cu121", Accelerator.CUDA, Version("12.1"), architectures=parse_list("120"))
+    own = Torch("2.4.1+cu121", Accelerator.CUDA, Version("12.1"), architectures=architectures("120"))
     assert judge(Needs(accelerator=True), replace(FACTS, torch=own, gpus=(Architecture(12, 0),))) == ()
 
 

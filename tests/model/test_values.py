@@ -14,7 +14,7 @@ from flashdepot.kernels.fa2.units import make_unit
 from flashdepot.model import selection as s
 from flashdepot.model.codec import read
 from flashdepot.model.selection import Feature, Pass, Selection, Unit, select
-from flashdepot.model.target import Architecture, parse_list
+from flashdepot.model.target import Architecture
 from flashdepot.model.wheel import BuiltFor, WheelName, filename_of_url, version_key
 
 NAMES = {
@@ -173,15 +173,6 @@ def test_what_is_no_architecture_is_refused_with_examples(text: str) -> None:
 )
 def test_machine_code_runs_on_its_own_generation_from_its_minor_version_on(sass: str, gpu: str, runs: bool) -> None:
     assert Architecture.parse(sass).runs_on(Architecture.parse(gpu)) is runs
-
-
-def test_a_list_is_sorted_and_has_no_repeats() -> None:
-    assert [str(a) for a in parse_list("120, 80;9.0 80")] == ["80", "90", "120"]
-
-
-def test_an_empty_list_is_refused() -> None:
-    with pytest.raises(UsageError, match="empty"):
-        parse_list(" , ")
 
 
 def tree(head_dims: tuple[int, ...] = (32, 64, 96, 128, 192, 256)) -> frozenset[Unit]:

@@ -13,8 +13,9 @@ from msgspec.structs import replace
 from flashdepot.errors import IntegrityError
 from flashdepot.files.atomic import read_json
 from flashdepot.model.manifest import Manifest
-from flashdepot.model.target import Platform, parse_list
+from flashdepot.model.target import Platform
 from flashdepot.publish import REPORT_NAME, verify_wheel
+from support.recipes import architectures
 
 pytestmark = pytest.mark.nvcc
 
@@ -48,8 +49,8 @@ def test_a_stored_library_is_used_again_and_its_wheel_is_verified(published: Pat
 @pytest.mark.parametrize(
     ("claim", "said"),
     [
-        ({"sass": parse_list("80,90,120")}, "has machine code for 80,90, and its manifest says 80,90,120"),
-        ({"sass": parse_list("90")}, "its manifest says 90"),
+        ({"sass": architectures("80,90,120")}, "has machine code for 80,90, and its manifest says 80,90,120"),
+        ({"sass": architectures("90")}, "its manifest says 90"),
         ({"platform": Platform("linux", "aarch64")}, "is for x86_64, not aarch64"),
         ({"platform": Platform("windows", "x86_64")}, "it has no flashattention.dll"),
     ],

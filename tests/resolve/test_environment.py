@@ -13,9 +13,10 @@ from flashdepot.errors import UsageError
 from flashdepot.kernels import oldest_gpu
 from flashdepot.model.environment import NO_TORCH, Accelerator, Environment
 from flashdepot.model.host import Gpu, HostRecord
-from flashdepot.model.target import Architecture, Platform, Version, parse_list
+from flashdepot.model.target import Architecture, Platform, Version
 from flashdepot.model.wheel import Interpreter, platform_of, platform_tag, python_fits
 from flashdepot.resolve.facts import NamedFacts, facts_of, override
+from support.recipes import architectures
 
 RECORDS = Path(__file__).parents[1] / "doctor" / "records"
 
@@ -86,7 +87,7 @@ def test_a_named_torch_tells_what_its_version_does_and_no_more(torch: str, cuda:
 
 def test_a_flag_takes_the_place_of_the_hosts_fact_and_leaves_the_others() -> None:
     facts = override(facts_of(record("ubuntu-24.04-h100")), NamedFacts(gpu=("12.0", "8.0"), driver="550.54"))
-    assert facts.gpus == parse_list("80,120")
+    assert facts.gpus == architectures("80,120")
     assert (str(facts.driver), str(facts.python)) == ("550.54", "cp312")
 
 
@@ -199,8 +200,8 @@ def test_a_platform_tag_is_of_the_platform_that_it_is_made_for(tag: str) -> None
 
 
 def test_a_gpu_too_old_for_the_kernels_need_not_be_served_beside_another() -> None:
-    assert Environment(gpus=parse_list("75,80")).served(oldest_gpu()) == parse_list("80")
-    assert Environment(gpus=parse_list("75")).served(oldest_gpu()) == parse_list("75")
+    assert Environment(gpus=architectures("75,80")).served(oldest_gpu()) == architectures("80")
+    assert Environment(gpus=architectures("75")).served(oldest_gpu()) == architectures("75")
 
 
 def test_two_gpus_of_a_kind_are_one_fact() -> None:

@@ -14,13 +14,14 @@ from flashdepot.model.candidate import Judged, Origin, WheelRequest
 from flashdepot.model.diagnosis import Verdict
 from flashdepot.model.request import LibraryRequest
 from flashdepot.model.selection import PROFILES, select
-from flashdepot.model.target import Version, parse_list
+from flashdepot.model.target import Version
 from flashdepot.resolve.decide import decide
 from flashdepot.resolve.facts import NamedFacts, override
 from flashdepot.resolve.lock import judge_lock, lock_decision, read_lock, write_lock
 from flashdepot.resolve.own_wheels import OwnWheels
 from flashdepot.resolve.project import library_request
 from support.depots import flip_bit, store_library
+from support.recipes import architectures
 from support.upstreams import default_version, find_sdist
 
 H100 = next(case for case in CASES if case.name == "torch 2.8 on an H100")
@@ -35,7 +36,7 @@ def own(depot: Depot, case: Case = H100, *, cores: int = 16, memory: int = 64 * 
 
 def store(depot: Depot, folder: Path, profile: str = "full", **changes: Any) -> None:
     known = find_sdist(default_version()).identified
-    facts = {"sass": parse_list("80,90"), "driver_floor": Version("580"), "libc_floor": Version("2.34"), **changes}
+    facts = {"sass": architectures("80,90"), "driver_floor": Version("580"), "libc_floor": Version("2.34"), **changes}
     store_library(depot, folder, upstreams={"fa2": known.id}, selection=select(PROFILES[profile], known.units), **facts)
 
 
@@ -69,7 +70,7 @@ def test_what_would_be_built_with_kernels_that_are_unproven_there_says_so(depot:
     ("profile", "changes"),
     [
         ("quick", {}),
-        ("full", {"sass": parse_list("80")}),
+        ("full", {"sass": architectures("80")}),
         ("full", {"libc_floor": Version("2.36")}),
         ("full", {"driver_floor": Version("590")}),
     ],

@@ -17,8 +17,9 @@ from flashdepot.depot.libraries import ARTIFACT_SCHEMA
 from flashdepot.files.documents import write_record
 from flashdepot.model.host import Gpu, HostRecord
 from flashdepot.model.selection import PROFILES, Profile, select
-from flashdepot.model.target import Architecture, Version, parse_list
+from flashdepot.model.target import Architecture, Version
 from support.depots import flip_bit, store_library
+from support.recipes import architectures
 from support.toolkits import make_host
 from support.upstreams import default_version, find_sdist
 
@@ -44,7 +45,7 @@ def depot(tmp_path: Path) -> Path:
         tmp_path / "files",
         upstreams={"fa2": known.id},
         selection=select(narrow, known.units),
-        sass=parse_list("80,90"),
+        sass=architectures("80,90"),
         driver_floor=Version("580"),
         libc_floor=Version("2.35"),
     )

@@ -23,7 +23,8 @@ from flashdepot.model.manifest import Manifest, ManifestFile
 from flashdepot.model.recipe import Tool, ToolchainId, UpstreamId
 from flashdepot.model.request import Request
 from flashdepot.model.selection import Dtype, Feature, Pass, Selection, Unit
-from flashdepot.model.target import Platform, Version, parse_list
+from flashdepot.model.target import Platform, Version
+from support.recipes import architectures
 
 UPSTREAM = {"fa2": UpstreamId("2.8.3.post2", "a" * 64)}
 LIBRARY_FILES = {
@@ -46,7 +47,7 @@ def make_manifest(**overrides: Any) -> Manifest:
     """Make a manifest that satisfies :func:`make_request`. ``sass`` may be text, ``cuda`` is the toolchain's version."""
     cuda = Version(overrides.pop("cuda", "13.0"))
     if isinstance(overrides.get("sass"), str):
-        overrides["sass"] = parse_list(overrides["sass"])
+        overrides["sass"] = architectures(overrides["sass"])
     if "size" in overrides:
         overrides["files"] = (ManifestFile("lib/x.a", "b" * 64, overrides.pop("size")),)
     manifest = Manifest(
@@ -56,7 +57,7 @@ def make_manifest(**overrides: Any) -> Manifest:
         upstreams=UPSTREAM,
         selection=make_selection(),
         platform=Platform("linux", "x86_64"),
-        sass=parse_list("90"),
+        sass=architectures("90"),
         toolchain=ToolchainId(cuda, (Tool("nvcc", str(cuda), "c" * 64), Tool("g++", "12.2", "d" * 64))),
         c_layer=c_layer_digest(),
         driver_floor=Version("580.65.06"),
@@ -76,7 +77,7 @@ def make_request(**overrides: Any) -> Request:
         upstreams=UPSTREAM,
         selection=make_selection(),
         platform=Platform("linux", "x86_64"),
-        gpus=parse_list("90"),
+        gpus=architectures("90"),
         driver=Version("580.95"),
         libc=Version("2.36"),
     )

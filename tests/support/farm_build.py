@@ -22,8 +22,7 @@ from flashdepot.errors import FlashdepotError
 from flashdepot.events import BuildProgress
 from flashdepot.model.limits import Farm, Limits
 from flashdepot.model.recipe import Action, Tool
-from flashdepot.model.target import parse_list
-from support.recipes import TOOLS, make_recipe
+from support.recipes import TOOLS, architectures, make_recipe
 
 FAKE = Path(__file__).with_name("fake_compiler.py")
 
@@ -58,7 +57,7 @@ def main(order: dict) -> dict:
         history.add(action, recipe, 1.0, order.get("sizes", {}).get(action.name, 10**9))
     history.save()
     files = {path.name: path.read_bytes for path in src.iterdir()}
-    site = {"families": (), "tools": (), "sass": parse_list("80"), "variables": {}, "cuda": order["cuda"]}
+    site = {"families": (), "tools": (), "sass": architectures("80"), "variables": {}, "cuda": order["cuda"]}
     if named := order.get("tools"):
         site["tools"] = tuple(Tool(*row) for row in named)
     depot = Depot(folder / "depot")

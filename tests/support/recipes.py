@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from msgspec.structs import replace
@@ -12,7 +13,7 @@ from flashdepot.kernels.fa2.units import make_unit as fa2_unit
 from flashdepot.kernels.fa2.units import parse_unit
 from flashdepot.model.recipe import Action, Recipe, Tool, ToolchainId, UpstreamId
 from flashdepot.model.selection import ALL_FEATURES, Dtype, Pass, Selection, Unit
-from flashdepot.model.target import Platform, Target, Version, parse_list
+from flashdepot.model.target import Architecture, Platform, Target, Version
 from flashdepot.toolchain.nvcc import VARIABLES
 from flashdepot.toolchain.targets import TARGETS
 from flashdepot.upstream import Identified
@@ -22,12 +23,17 @@ OPTIONS = frozenset({"--objdir-as-tempdir", "--frandom-seed", "--compress-mode",
 COMPILERS = Compilers(Version("13.0.88"), OPTIONS, TARGETS[0], TOOLS[:-1], TOOLS[-1])
 
 
+def architectures(text: str) -> tuple[Architecture, ...]:
+    """``80,90`` or ``80 90``, sorted."""
+    return tuple(sorted(map(Architecture.parse, re.split("[, ]+", text))))
+
+
 def make_unit(**changes: Any) -> Unit:
     return fa2_unit(**{"pass_": Pass.FWD, "head_dim": 64, "dtype": Dtype.BF16, "causal": False} | changes)
 
 
 def make_flags(compilers: Compilers, sass: str = "80,90") -> dict[str, tuple[str, ...]]:
-    listed = parse_list(sass)
+    listed = architectures(sass)
     own = c_layer_flags(compilers, listed, {"fa2": oldest_gpu()}, front_end="shared", compress="size")
     return {"fa2": family_of("fa2").compiler.flags(compilers, listed, front_end="shared", compress="size"), **own}
 
@@ -36,7 +42,7 @@ def make_recipe(sass: str = "80,90", **changes: Any) -> Recipe:
     recipe = Recipe(
         upstreams={"fa2": UpstreamId("2.8.3.post2", "d" * 64)},
         selection=Selection(frozenset({make_unit(), make_unit(causal=True)}), ALL_FEATURES),
-        target=Target(Platform("linux", "x86_64"), 13, parse_list(sass), Version("580")),
+        target=Target(Platform("linux", "x86_64"), 13, architectures(sass), Version("580")),
         toolchain=ToolchainId(Version("13.0.88"), TOOLS),
         front_end="shared",
         native_digest="e" * 64,

@@ -19,12 +19,11 @@ from flashdepot.kernels.fa4.variants import Variant
 from flashdepot.model import selection as wanted
 from flashdepot.model.recipe import UpstreamId
 from flashdepot.model.selection import ALL_FEATURES, Unit
-from flashdepot.model.target import parse_list
 from flashdepot.upstream import Identified
 from support.fa_abi import BackwardArgs, ForwardArgs, Library
-from support.recipes import make_recipe
+from support.recipes import architectures, make_recipe
 
-SASS = parse_list("90,100,120")
+SASS = architectures("90,100,120")
 
 
 def _units(variants: Sequence[Variant]) -> frozenset[Unit]:

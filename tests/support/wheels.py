@@ -19,12 +19,13 @@ from flashdepot.model.candidate import PublishedWheel
 from flashdepot.model.codec import digest_of
 from flashdepot.model.manifest import Manifest, ManifestFile
 from flashdepot.model.selection import PROFILES, select
-from flashdepot.model.target import Platform, Version, parse_list
+from flashdepot.model.target import Platform, Version
 from flashdepot.upstream import SourceTree
 from flashdepot.upstream.source import read_folder
 from flashdepot.wheel import Wheel, build_wheel
 from flashdepot.wheel.builder import jax_modules
 from support.depots import store_library
+from support.recipes import architectures
 from support.upstreams import LAYOUT, make_folder
 
 PACKAGE = {
@@ -58,7 +59,7 @@ def store_wheel_library(depot: Depot, tree: SourceTree, folder: Path, shared: Pa
         folder,
         upstreams={"fa2": tree.id},
         selection=select(PROFILES["quick"], tree.units),
-        sass=parse_list("80,90"),
+        sass=architectures("80,90"),
         platform=this_platform(),
         libc_floor=libc_version(),
     )
@@ -125,7 +126,7 @@ class WheelMaker:
             recipe_key=digest_of(key),
             upstreams={family: tree.id for family, tree in trees.items()},
             selection=select(PROFILES[profile], frozenset().union(*(tree.units for tree in trees.values()))),
-            sass=parse_list(sass),
+            sass=architectures(sass),
             platform=system,
             libc_floor=Version(libc) if is_linux else None,
             driver_floor=Version(driver or DRIVERS[cuda]),

@@ -8,8 +8,9 @@ from flashdepot.facts.gpus import known_architectures
 from flashdepot.kernels import oldest_gpu
 from flashdepot.model.host import Gpu
 from flashdepot.model.request import Gpus
-from flashdepot.model.target import Architecture, Version, parse_list, spell
+from flashdepot.model.target import Architecture, Version, spell
 from flashdepot.toolchain.architectures import choose_architectures, choose_sass
+from support.recipes import architectures
 from support.toolkits import CODES, make_host
 
 
@@ -37,7 +38,7 @@ def test_native_leaves_out_a_gpu_that_is_too_old_beside_one_that_is_not() -> Non
 @pytest.mark.parametrize("option", ["75", "sm_70", "80,61"])
 def test_an_architecture_older_than_ampere_is_refused_before_anything_is_compiled(option: str) -> None:
     with pytest.raises(IncompatibleError, match=r"cannot run FlashAttention-2.*8\.0 \(Ampere\)"):
-        choose_architectures(parse_list(option), make_host(), oldest_gpu())
+        choose_architectures(architectures(option), make_host(), oldest_gpu())
 
 
 def test_a_machine_with_old_gpus_only_is_refused() -> None:
@@ -50,7 +51,7 @@ def test_universal_is_code_for_each_generation_of_gpus() -> None:
 
 
 def sass(wanted: str, release: str) -> str:
-    return spell(choose_sass(parse_list(wanted), Version(release), parse_list(CODES[release])))
+    return spell(choose_sass(architectures(wanted), Version(release), architectures(CODES[release])))
 
 
 def test_machine_code_is_made_for_what_was_named() -> None:
@@ -82,7 +83,7 @@ def test_the_table_agrees_with_what_each_release_lists() -> None:
             for k in known_architectures()
             if k.first_cuda <= version and (k.last_cuda is None or version <= k.last_cuda)
         }
-        listed = {a for a in parse_list(codes) if a >= Architecture(7, 5)}
+        listed = {a for a in architectures(codes) if a >= Architecture(7, 5)}
         assert listed == known, release
 
 

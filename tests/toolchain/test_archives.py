@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from flashdepot.errors import FlashdepotError, IntegrityError, MissingToolError, NetworkError
-from flashdepot.model.target import Platform, Version, parse_list
+from flashdepot.model.target import Platform, Version
 from flashdepot.toolchain.archives import BASE, provide_release, release_of
 from flashdepot.toolchain.choose import choose_toolchain, foresee_toolchain
 from flashdepot.toolchain.nvcc import inspect
 from flashdepot.toolchain.zig import Zig
+from support.recipes import architectures
 from support.servers import FileServer, serve_files
 from support.toolkits import make_host, make_toolkit
 
@@ -172,7 +173,7 @@ def test_a_version_that_the_machine_lacks_comes_from_the_archives(
     chosen = choose_toolchain(
         Version("12.8"),
         make_host(driver="560.35"),
-        parse_list("90"),
+        architectures("90"),
         driver=Version("560.35"),
         folder=tmp_path / "toolchains",
         work=tmp_path,
@@ -185,11 +186,11 @@ def test_a_version_that_the_machine_lacks_comes_from_the_archives(
 
 def test_what_a_release_cannot_make_is_said_before_anything_is_fetched(server: FileServer) -> None:
     with pytest.raises(MissingToolError, match=r"CUDA 12\.4\.1 cannot make sm_120.*sm_120 needs nvcc 12\.8"):
-        foresee_toolchain(Version("12.4"), make_host(), parse_list("120"), driver=None)
+        foresee_toolchain(Version("12.4"), make_host(), architectures("120"), driver=None)
     assert not server.seen
 
 
 def test_nothing_is_fetched_from_the_archives_where_they_are_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(BASE, "")
     with pytest.raises(MissingToolError, match=r"no CUDA 12\.8 here"):
-        foresee_toolchain(Version("12.8"), make_host(), parse_list("80"), driver=None)
+        foresee_toolchain(Version("12.8"), make_host(), architectures("80"), driver=None)

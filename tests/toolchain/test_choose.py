@@ -8,11 +8,12 @@ from flashdepot.errors import IncompatibleError, MissingToolError, UsageError
 from flashdepot.host.tools import identify_toolkit
 from flashdepot.model.host import HostRecord
 from flashdepot.model.request import AnyCuda, CudaChoice
-from flashdepot.model.target import Architecture, Version, parse_list
+from flashdepot.model.target import Architecture, Version
 from flashdepot.resolve.project import library_request
 from flashdepot.toolchain import choose, wheels
 from flashdepot.toolchain.choose import Toolchain, asks_machine, choose_toolchain, foresee_toolchain
 from flashdepot.toolchain.zig import Zig
+from support.recipes import architectures
 from support.toolkits import make_host, make_toolkit
 
 
@@ -36,7 +37,7 @@ def pick(option: str, host: HostRecord, arch: str = "80", driver: str | None = N
     return choose_toolchain(
         cuda(option),
         host,
-        parse_list(arch),
+        architectures(arch),
         driver=Version(driver) if driver else None,
         folder=Path("/nowhere"),
         work=Path("/nowhere"),
@@ -88,7 +89,7 @@ def test_a_toolkit_that_cannot_do_the_work_is_passed_over_and_the_reason_said(
 ) -> None:
     host = make_host(make_toolkit(tmp_path / "cuda", release))
     with pytest.raises(MissingToolError, match=said):
-        foresee_toolchain(cuda(release), host, parse_list(arch), driver=None)
+        foresee_toolchain(cuda(release), host, architectures(arch), driver=None)
 
 
 def test_a_toolkit_without_headers_is_passed_over(tmp_path: Path, provided: Path) -> None:

@@ -33,7 +33,7 @@ from flashdepot.model.selection import (
     parse_passes,
     select,
 )
-from flashdepot.model.target import Platform, Version, parse_list
+from flashdepot.model.target import Platform, Version
 from flashdepot.resolve.own_wheel_name import (
     contents_words,
     dist_info,
@@ -46,6 +46,7 @@ from flashdepot.upstream import SourceTree
 from flashdepot.upstream.source import read_folder
 from flashdepot.wheel import Wheel, build_jax_wheel, build_wheel
 from flashdepot.wheel.builder import RUNTIME, wheel_text
+from support.recipes import architectures
 from support.tools import flashdepot_here
 from support.upstreams import LAYOUT
 from support.wheels import PACKAGE, make_source, store_wheel_library
@@ -202,7 +203,9 @@ def test_the_tag_follows_from_platform_and_libc(manifest: Manifest, platform: st
 def test_the_local_version_names_cuda_contents_and_architectures(
     manifest: Manifest, upstream: str, sass: str, version: str
 ) -> None:
-    changed = replace(manifest, upstreams={"fa2": replace(manifest.upstream, version=upstream)}, sass=parse_list(sass))
+    changed = replace(
+        manifest, upstreams={"fa2": replace(manifest.upstream, version=upstream)}, sass=architectures(sass)
+    )
     assert wheel_version(changed) == version
 
 
@@ -240,7 +243,7 @@ def differing(manifest: Manifest) -> dict[str, Manifest]:
     return {
         "as it is": manifest,
         **{f"selection {i}": replace(manifest, selection=s) for i, s in enumerate([*selections, fa4, both])},
-        "another architecture": replace(manifest, sass=parse_list("80,120")),
+        "another architecture": replace(manifest, sass=architectures("80,120")),
         "another CUDA": replace(manifest, toolchain=replace(tools, cuda=Version("13.1"))),
     }
 

@@ -58,17 +58,6 @@ class Architecture(Spelled):
         return f"{self.major}{self.minor}{self.suffix}"
 
 
-def parse_list(text: str) -> tuple[Architecture, ...]:
-    """Read ``80,90,120`` into a sorted tuple without repeats.
-
-    :raises UsageError: for an empty list or a part that is not an architecture.
-    """
-    parts = [part for part in re.split(r"[,;\s]+", text.strip()) if part]
-    if not parts:
-        raise UsageError("The list of architectures is empty.", hint="Name some: --arch 80,90")
-    return tuple(sorted({Architecture.parse(part) for part in parts}))
-
-
 def spell(architectures: tuple[Architecture, ...]) -> str:
     """``80,90``: the list as the command line takes it."""
     return ",".join(str(a) for a in architectures)

@@ -23,15 +23,15 @@ from flashdepot.model.codec import read
 from flashdepot.model.limits import Limits
 from flashdepot.model.recipe import Recipe
 from flashdepot.model.selection import ALL_FEATURES, PROFILES, Feature, Pass, Selection, Unit, select
-from flashdepot.model.target import Platform, Target, Version, parse_list
-from support.recipes import make_recipe
+from flashdepot.model.target import Platform, Target, Version
+from support.recipes import architectures, make_recipe
 
 SOURCE = published()["4.0.0b36"].identified
 BACKWARD = unit_of(Variant("bwd", 128, "bf16", "packed", "full", several_heads=True))
 
 
 def recipe_of(*chosen: Unit, platform: str = "linux-x86_64", sass: str = "80,90") -> Recipe:
-    target = Target(Platform.parse(platform), 13, parse_list(sass), Version("580"))
+    target = Target(Platform.parse(platform), 13, architectures(sass), Version("580"))
     return make_recipe(
         selection=Selection(frozenset(chosen), ALL_FEATURES), target=target, flags={"fa4": actions.flags()}
     )
@@ -144,10 +144,10 @@ def test_a_unit_costs_what_one_architecture_does_whatever_else_is_compiled() -> 
 
 def test_every_unit_has_an_architecture_that_runs_it_and_no_two_have_one_name() -> None:
     family = Fa4()
-    gpus = parse_list("90,100,110,120")
+    gpus = architectures("90,100,110,120")
     assert [sum(family.runs(unit, gpu) for gpu in gpus) for unit in units()] == [1] * len({u.name for u in units()})
     for newer, older in (("103", "100"), ("121", "120")):
-        (new,), (old,) = parse_list(newer), parse_list(older)
+        (new,), (old,) = architectures(newer), architectures(older)
         assert all(family.runs(unit, new) == family.runs(unit, old) for unit in units())
 
 

@@ -368,7 +368,8 @@ pub struct fa_bwd_args {
     /// from fa_fwd
     pub lse: *const f32,
     /// (b, h, sq up to 128s), or (h, total_q + 128 \* b); written: sum(d_o \* o) - d_lse,
-    /// times 1 - dropout. Packed, sequence i is at cu_seqlens_q\[i\] + 128 \* i
+    /// times 1 - dropout. Packed, sequence i is at cu_seqlens_q\[i\] + 128 \* i. NULL: not
+    /// wanted, which d_sink does not allow
     pub softmax_d: *mut f32,
     /// as in fa_fwd_args
     pub workspace: *mut core::ffi::c_void,
