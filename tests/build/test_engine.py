@@ -396,10 +396,10 @@ def test_a_build_goes_on_when_the_other_process_that_compiled_a_unit_is_killed(b
 def test_compilers_and_what_they_started_end_with_the_build(bench: Bench, sent: signal.Signals) -> None:
     bench.source("a.src", "spawn\nsleep 60")
     process = start(bench, ["a"])
-    wait_for(lambda: bench.journal == ["start a"] and bool(orphans()))
+    wait_for(lambda: bench.journal == ["start a"] and bool(orphans(bench)))
     os.kill(process.pid, sent)
     process.wait(timeout=20)
-    wait_for(lambda: not orphans() and not compilers(bench), 5)
+    wait_for(lambda: not orphans(bench) and not compilers(bench), 5)
 
 
 def test_a_compiler_that_outlives_its_build_keeps_its_lock(bench: Bench) -> None:
@@ -422,8 +422,9 @@ def compilers(bench: Bench) -> list[int]:
     return [pid for pid, line in running() if str(FAKE) in line and str(bench.folder) in line]
 
 
-def orphans() -> list[str]:
-    return [line for _, line in running() if "flashdepot-test-orphan" in line]
+def orphans(bench: Bench) -> list[str]:
+    """What compilers of a bench have started."""
+    return [line for _, line in running() if f"{bench.folder / 'journal'} orphan" in line]
 
 
 def running() -> list[tuple[int, str]]:

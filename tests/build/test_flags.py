@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from flashdepot.build.engine import compile_error, killed_for_memory
+from flashdepot.build.engine import compile_error
 from flashdepot.errors import CompileError, MissingToolError
 from flashdepot.facts.cuda import driver_floor
 from flashdepot.kernels import actions, family_of
 from flashdepot.kernels.fa2.actions import feature_macros
 from flashdepot.model.selection import ALL_FEATURES, Feature, Selection
 from flashdepot.model.target import Architecture, Version
+from flashdepot.process.run import killed_for_memory
 from flashdepot.toolchain.nvcc import compresses_newly, compression, gencode, usual_compression
 from flashdepot.upstream import Identified
 from support.recipes import COMPILERS, architectures, make_recipe, make_unit

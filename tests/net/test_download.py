@@ -274,6 +274,13 @@ def test_offline_says_so_and_asks_nobody(server: FileServer, get: Get, monkeypat
     assert server.seen == []
 
 
+def test_more_than_any_wheel_is_refused_by_the_length_that_is_announced(server: FileServer, get: Get) -> None:
+    server.faults = [Fault(status=200, headers={"Content-Length": str(9 << 30)})]
+    with pytest.raises(IntegrityError, match=f"has {9 << 30} bytes, expected at most {8 << 30}"):
+        get()
+    assert len(server.seen) == 1
+
+
 def test_a_disk_that_cannot_hold_it_is_told_before_anything_comes(
     server: FileServer, get: Get, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

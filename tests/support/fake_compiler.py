@@ -69,7 +69,9 @@ def main() -> int:
             os.kill(os.getppid(), signal.SIGKILL)
             time.sleep(600)
         elif word == "spawn":
-            subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", "flashdepot-test-orphan"])
+            subprocess.Popen(
+                [sys.executable, "-c", "import time; time.sleep(600)", f"{os.environ['FAKE_JOURNAL']} orphan"]
+            )
         elif word == "fail":
             sys.stderr.write(rest + "\n")
             return 1

@@ -9,10 +9,10 @@ from pathlib import Path, PureWindowsPath
 
 import pytest
 
-from flashdepot.build.engine import killed_for_memory
 from flashdepot.build.inputs import PlaceNames
 from flashdepot.kernels.c_layer import NATIVE
 from flashdepot.link.lines import Shell
+from flashdepot.process.run import killed_for_memory
 from support.tools import Wine, needs
 
 

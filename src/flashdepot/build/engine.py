@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 import shlex
-import signal
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +20,7 @@ from flashdepot.events import BuildProgress, Share, Snapshot
 from flashdepot.files.locks import HeldLock
 from flashdepot.model.recipe import Action, Recipe, Sides
 from flashdepot.process.child import Cost
-from flashdepot.process.run import first_error
+from flashdepot.process.run import first_error, killed_for_memory
 from flashdepot.toolchain.linked import disk_full
 
 
@@ -86,20 +84,6 @@ class Executor(Protocol):
 
     def stop(self) -> None:
         """End everything that runs, and wait for its end."""
-
-
-_KILLED = (-signal.SIGKILL.value, 128 + signal.SIGKILL.value) if hasattr(signal, "SIGKILL") else ()
-
-_MEMORY_MARKS = re.compile(
-    r"died due to signal 9|--error 0x89\b|out of memory|Killed signal terminated program|virtual memory exhausted"
-    r"|Cannot allocate memory|std::bad_alloc",
-    re.IGNORECASE,
-)
-
-
-def killed_for_memory(status: int, log: str) -> bool:
-    """Whether a compiler, or a phase that nvcc started, was killed by the kernel or ran out of memory by itself."""
-    return status in _KILLED or _MEMORY_MARKS.search(log) is not None
 
 
 def compile_error(name: str, status: int, log: str, path: Path) -> FlashdepotError:

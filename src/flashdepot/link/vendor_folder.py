@@ -117,7 +117,7 @@ def target_folder(manifest: Manifest) -> str:
 
 ATTRIBUTES_NAME = ".gitattributes"
 _CMAKE = Path(__file__).with_name("vendor_cmake")
-_CMAKE_FILES = ("FlashAttentionConfig.cmake", "FlashAttentionConfigVersion.cmake")
+_CMAKE_FILES = ("FlashAttentionFolder.cmake", "FlashAttentionConfig.cmake", "FlashAttentionConfigVersion.cmake")
 """What CMake reads of a folder of several libraries."""
 _ELSEWHERE = "flashdepot vendor DIR"
 

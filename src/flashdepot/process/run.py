@@ -10,6 +10,7 @@ import os
 import re
 import secrets
 import shlex
+import signal
 import struct
 import subprocess
 import sys
@@ -244,6 +245,19 @@ def first_error(output: str) -> str:
         if any(mark in line for mark in ("error", "fatal", "undefined reference", "cannot find", "Killed")):
             return line.strip()
     return "\n".join(lines[-3:])
+
+
+_KILLED = (-signal.SIGKILL.value, 128 + signal.SIGKILL.value) if hasattr(signal, "SIGKILL") else ()
+
+_MEMORY_MARKS = (
+    r"died due to signal 9|--error 0x89\b|out of memory|Killed signal terminated program|virtual memory exhausted"
+    r"|Cannot allocate memory|std::bad_alloc"
+)
+
+
+def killed_for_memory(status: int, log: str) -> bool:
+    """Whether a compiler, or a phase that nvcc started, was killed by the kernel or ran out of memory by itself."""
+    return status in _KILLED or re.search(_MEMORY_MARKS, log, re.IGNORECASE) is not None
 
 
 def run_python(

@@ -47,10 +47,9 @@ class Envelope(msgspec.Struct, frozen=True):
     signatures: tuple[tuple[str, str], ...] = ()
 
     def signed(self, key: SigningKey) -> Envelope:
-        """This envelope with one more signature."""
+        """The payload with the signature of a key."""
         signature = key.signer.sign(self._dsse("").pae())
-        others = [pair for pair in self.signatures if pair[0] != signature.keyid]
-        return Envelope(self.payload, (*others, (signature.keyid, signature.signature)))
+        return Envelope(self.payload, ((signature.keyid, signature.signature),))
 
     def is_signed_by(self, key: PublicKey) -> bool:
         """Whether the payload is what the owner of a key signed."""

@@ -108,7 +108,7 @@ def read_folder(layout: Layout, root: Path) -> SourceTree:
     files = PlainFiles(root)
     layout.require_complete(files)
     identity = UpstreamId(layout.version(files), source_digest(layout, files), origin="folder")
-    return SourceTree.read(layout, identity, root)
+    return SourceTree(identity, root, layout.units(files), layout.features(files))
 
 
 def source_digest(layout: Layout, files: PlainFiles) -> str:

@@ -1,17 +1,6 @@
 # Written by 'flashdepot vendor': find_package(FlashAttention) with this folder in CMAKE_PREFIX_PATH takes the library of
 # the platform that is built for. Where there are several, FlashAttention_FOLDER names one.
-string(TOLOWER "${CMAKE_SYSTEM_NAME}-${CMAKE_SYSTEM_PROCESSOR}" _FlashAttention_platform)
-string(REGEX REPLACE "-amd64$" "-x86_64" _FlashAttention_platform "${_FlashAttention_platform}")
-string(REGEX REPLACE "-arm64$" "-aarch64" _FlashAttention_platform "${_FlashAttention_platform}")
-file(GLOB _FlashAttention_folders "${CMAKE_CURRENT_LIST_DIR}/${_FlashAttention_platform}-*")
-list(LENGTH _FlashAttention_folders _FlashAttention_count)
-if(FlashAttention_FOLDER)
-  set(_FlashAttention_folders "${CMAKE_CURRENT_LIST_DIR}/${FlashAttention_FOLDER}")
-elseif(_FlashAttention_count GREATER 1)
-  set(_FlashAttention_why "${CMAKE_CURRENT_LIST_DIR} has several libraries: name one with FlashAttention_FOLDER.")
-elseif(_FlashAttention_count EQUAL 0)
-  set(_FlashAttention_why "${CMAKE_CURRENT_LIST_DIR} has no library for ${_FlashAttention_platform}.")
-endif()
+include("${CMAKE_CURRENT_LIST_DIR}/FlashAttentionFolder.cmake")
 if(DEFINED _FlashAttention_why)
   set(PACKAGE_VERSION 1) # the package itself says why it is not found
   set(PACKAGE_VERSION_COMPATIBLE TRUE)

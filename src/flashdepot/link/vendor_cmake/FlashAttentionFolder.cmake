@@ -1,0 +1,15 @@
+# Written by 'flashdepot vendor': sets _FlashAttention_folders to the library of the platform that is built for, or
+# _FlashAttention_why to what keeps it from being found.
+unset(_FlashAttention_why)
+string(TOLOWER "${CMAKE_SYSTEM_NAME}-${CMAKE_SYSTEM_PROCESSOR}" _FlashAttention_platform)
+string(REGEX REPLACE "-amd64$" "-x86_64" _FlashAttention_platform "${_FlashAttention_platform}")
+string(REGEX REPLACE "-arm64$" "-aarch64" _FlashAttention_platform "${_FlashAttention_platform}")
+file(GLOB _FlashAttention_folders "${CMAKE_CURRENT_LIST_DIR}/${_FlashAttention_platform}-*")
+list(LENGTH _FlashAttention_folders _FlashAttention_count)
+if(FlashAttention_FOLDER)
+  set(_FlashAttention_folders "${CMAKE_CURRENT_LIST_DIR}/${FlashAttention_FOLDER}")
+elseif(_FlashAttention_count GREATER 1)
+  set(_FlashAttention_why "${CMAKE_CURRENT_LIST_DIR} has several libraries: name one with FlashAttention_FOLDER.")
+elseif(_FlashAttention_count EQUAL 0)
+  set(_FlashAttention_why "${CMAKE_CURRENT_LIST_DIR} has no library for ${_FlashAttention_platform}.")
+endif()
