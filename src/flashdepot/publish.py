@@ -76,10 +76,7 @@ class PublishMatrix(msgspec.Struct, frozen=True):
 
 
 def read_matrix(path: Path) -> PublishMatrix:
-    """Read a matrix file; a relative path in it is one from its folder.
-
-    :raises UsageError: for a file that cannot be read, a key or a word that is not known, or a part that names no GPUs.
-    """
+    """Read a matrix file; a relative path in it is one from its folder."""
     try:
         document = read_toml(path)
         digest = sha256(path.read_bytes()).hexdigest()
@@ -178,10 +175,7 @@ _KINDS = {"linux": FileKind.ELF_SHARED, "windows": FileKind.PE_LIBRARY}
 
 
 def verify_wheel(wheel: Path, manifest: Manifest) -> None:
-    """Read every byte of a wheel and compare it with the manifest of its library.
-
-    :raises IntegrityError: with all that is not as it should be.
-    """
+    """Read every byte of a wheel and compare it with the manifest of its library."""
     subject = read_subject(wheel)
     problems = [*(subject.wheel.problems if subject.wheel else ()), *library_problems(subject.binaries, manifest)]
     if problems:

@@ -59,7 +59,7 @@ class Context(msgspec.Struct, frozen=True):
     events: Events = SILENT
 
     def need(self, request: LibraryRequest, *, for_wheel: bool = False) -> Need:
-        """What a request comes to; it raises what :func:`flashdepot.resolve.library.understand` raises."""
+        """What a request comes to."""
         host = self.host or runtime_facts(gpus=request.arch in (None, Gpus.NATIVE))
         need = understand(request, host, self.depot, for_wheel=for_wheel)
         if need.note:

@@ -59,10 +59,7 @@ class CoffSymbol(NamedTuple):
 
 
 class CoffFile:
-    """The header of an object, or of an image behind its signature, and the tables that it leads to.
-
-    :raises IntegrityError: here, or from any method, for a file that is cut off or contradicts itself.
-    """
+    """The header of an object, or of an image behind its signature, and the tables that it leads to."""
 
     def __init__(self, window: Window, at: int = 0) -> None:
         self.window = window
@@ -120,10 +117,7 @@ class Import(msgspec.Struct, frozen=True):
 
 
 class PeFile:
-    """A PE image, read as far as it is asked.
-
-    :raises IntegrityError: here, or from any property, for a file that is cut off or contradicts itself.
-    """
+    """A PE image, read as far as it is asked."""
 
     def __init__(self, window: Window) -> None:
         self._window = window

@@ -60,10 +60,7 @@ class Symbol(msgspec.Struct, frozen=True):
 
 
 class ElfFile:
-    """An ELF file, read as far as it is asked.
-
-    :raises IntegrityError: here, or from any property, for a file that is cut off or contradicts itself.
-    """
+    """An ELF file, read as far as it is asked."""
 
     def __init__(self, window: Window) -> None:
         self._window = window
@@ -273,10 +270,7 @@ class SharedLibrary(msgspec.Struct, frozen=True):
 
 
 def read_shared_library(path: Path) -> SharedLibrary:
-    """Read a shared library without loading it.
-
-    :raises IntegrityError: when the file is not an ELF.
-    """
+    """Read a shared library without loading it."""
     with open_window(path, str(path)) as window:
         elf = ElfFile(window)
         return SharedLibrary(
@@ -288,10 +282,7 @@ def read_shared_library(path: Path) -> SharedLibrary:
 
 
 def undefined_symbols(path: Path) -> frozenset[str]:
-    """The names that an object file leaves to others to define.
-
-    :raises IntegrityError: when the file is not an ELF.
-    """
+    """The names that an object file leaves to others to define."""
     with open_window(path, str(path)) as window:
         return frozenset(symbol.name for symbol in ElfFile(window).symbols() if not symbol.defined)
 

@@ -68,10 +68,7 @@ class GpuCode(msgspec.Struct, frozen=True):
 
 
 def read_fatbins(section: Window) -> Iterator[frozenset[GpuCode]]:
-    """Each container in a section, as the kinds of code in it; a container is what one ``.cu`` file became.
-
-    :raises IntegrityError: when a container or an entry reaches past its end, or says what cannot be.
-    """
+    """Each container in a section, as the kinds of code in it; a container is what one ``.cu`` file became."""
     position = 0
     while (position := section.find(_MAGIC_BYTES, position)) >= 0:
         _, version, header, size = section.unpack(_CONTAINER, position, "fatbin header")

@@ -31,10 +31,7 @@ class Member(msgspec.Struct, frozen=True):
 
 
 def read_members(window: Window) -> Iterator[Member]:
-    """The members that hold code, without indexes and tables of names.
-
-    :raises IntegrityError: when a member's header is none, or reaches past the end.
-    """
+    """The members that hold code, without indexes and tables of names."""
     position, long_names = 8, b""
     while position < window.size:
         header = window.take(position, _HEADER, "member header")
@@ -140,7 +137,6 @@ def with_private_runtime(data: bytes, name: str) -> bytes:
 
     :param data: an ELF object of 64 bits, little-endian, or a COFF object for x86-64.
     :param name: what errors call the file.
-    :raises IntegrityError: when the file is neither, or its tables contradict it.
     """
     if _is_elf(data, name):
         renamed = _rename_elf(Window.of(data, name), _RUNTIME_OF_ELF.fullmatch)
@@ -155,7 +151,7 @@ def with_private_names(data: bytes, name: str, private: AbstractSet[str]) -> byt
 
 
 def defined_names(data: bytes, name: str) -> frozenset[str]:
-    """The names that an object file defines for others; raises as :func:`with_private_runtime`."""
+    """The names that an object file defines for others."""
     window = Window.of(data, name)
     if _is_elf(data, name):
         rows = _elf_symbols_at(ElfFile(window))

@@ -69,8 +69,6 @@ def read_wheel(path: Path, on_binary: Callable[[str, Path], None]) -> WheelFacts
 
     Memory is bounded whatever the file holds: members pass through in pieces, compiled ones by way of a temporary file,
     which ``on_binary`` gets with the member's name.
-
-    :raises IntegrityError: for a zip that is cut off, damaged, hostile, or no wheel.
     """
     try:
         _refuse_huge_directory(path)

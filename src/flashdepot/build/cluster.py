@@ -137,10 +137,7 @@ class Cluster:
             )
 
     def result(self, name: str, future: Future) -> tuple[str, Done | Refused | FlashdepotError | None]:
-        """The worker and its answer, or why there is none; ``None`` for one that was lost with its worker.
-
-        :raises NetworkError: when it was the scheduler that died.
-        """
+        """The worker and its answer, or why there is none; ``None`` for one that was lost with its worker."""
         from distributed import KilledWorker  # noqa: PLC0415  (of an extra)
 
         with contextlib.suppress(*_NO_ANSWER):
@@ -188,9 +185,6 @@ def connect(farm: str) -> Cluster:
     """Connect to the scheduler at an address, or to the one that a scheduler file names.
 
     :param farm: an address or a scheduler file, with :data:`OPEN` before it where it need not be encrypted.
-    :raises UsageError: when it is neither encrypted nor on this machine.
-    :raises MissingToolError: when the extra is not installed, or there is no scheduler file.
-    :raises NetworkError: when nobody answers within ten seconds.
     """
     named = farm.removeprefix(OPEN)
     address = named if "://" in named else _address_in(Path(named))
@@ -246,7 +240,7 @@ def _address_in(path: Path) -> str:
 
 
 def survey(farm: Farm) -> Farm:
-    """The same farm with what its workers have together now; raises as :func:`connect` does, and when it has none."""
+    """The same farm with what its workers have together now."""
     cluster = connect(farm.address)
     try:
         workers = cluster.require_workers()

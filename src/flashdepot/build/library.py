@@ -107,7 +107,6 @@ def prepare(
     """Find the recipe of a library, and try all that could stop it before the long work begins.
 
     :param on_file: called with the name of each file of a toolchain before it is fetched.
-    :raises MissingToolError: when the toolchain does not compile a small program, or cannot make an architecture.
     :raises UsageError: when the tree lacks a licence text, without which no binary of it may be passed on.
     """
     nvcc = toolchain.nvcc
@@ -194,7 +193,6 @@ def build_library(
     """Run a recipe and store the result.
 
     :param agree: called before the first compiler starts; what it raises ends the build.
-    :raises CompileError: when a compiler or the linker refuses, or sources or compilers changed meanwhile.
     """
     with depot.workspace() as work:
         engine, planned = _engine(plan, depot, limits, progress, work), plan.actions()
@@ -236,7 +234,6 @@ def compile_afresh(
     """Compile some units of a recipe, both sides of them, whatever any depot has of them; nothing is kept.
 
     :returns: the records of what was compiled.
-    :raises CompileError: when a compiler refuses.
     """
     by_name = {action.name: action for action in plan.actions()}
     names = {action.name for action in by_name.values() if action.unit and action.unit.name in units}

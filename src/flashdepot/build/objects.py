@@ -32,7 +32,6 @@ def compilers_of(toolchain: Toolchain, identity: ToolchainId, platform: Platform
     """What a family must know of the compilers that serve a platform.
 
     :param folder: the depot's ``toolchains`` folder, where the answer of the small program is kept.
-    :raises MissingToolError: when they do not compile it.
     """
     nvcc = toolchain.nvcc
     here = tuple(filled_in(flag, {"native": str(NATIVE)}) for flag in HOST_FLAGS)
@@ -59,7 +58,6 @@ def make_objects(
     :param sources: folders by the names that actions have for them.
     :param recipe: of the library that they are for: it says what they are expected to cost.
     :param agree: called with what must be compiled, before the first compiler starts; what it raises ends it.
-    :raises CompileError: when a compiler refuses.
     """
     for name in ("made", "generated"):
         (folder / name).mkdir(parents=True)
@@ -73,10 +71,7 @@ def make_objects(
 
 
 def put_objects(actions: Sequence[Action], outcome: BuildOutcome, depot: Depot, folder: Path) -> list[Path]:
-    """The object of every action that no other needs, in a new folder, under names that archives and debuggers show.
-
-    :raises IntegrityError: for one that could make a linker read other files.
-    """
+    """The object of every action that no other needs, in a new folder, under names that archives and debuggers show."""
     folder.mkdir()
     needed = {need for action in actions for need in action.needs.values()}
     last = [action for action in actions if action.name not in needed]
@@ -103,7 +98,7 @@ class Linking(msgspec.Struct, frozen=True):
     zig: Zig
 
     def link(self, objects: Sequence[Path], folder: Path) -> Linked:
-        """Make the libraries in ``folder``; raises as :meth:`~flashdepot.toolchain.targets.System.link`."""
+        """Make the libraries in ``folder``."""
         return self.target.system.link(self.target, self.zig, objects, NATIVE, folder)
 
     @property

@@ -42,7 +42,6 @@ class Resident:
         """Start it.
 
         :param log: gets what it writes besides its answers.
-        :raises MissingToolError: when the program cannot be started.
         """
         self.kind = kind
         self.command = tuple(command)
@@ -133,7 +132,6 @@ class Residents:
         """One of that kind and command that is idle, or a new one.
 
         :param env: the environment for a process with temporary files in a folder.
-        :raises MissingToolError: when the program cannot be started.
         """
         for resident in self._idle:
             if (resident.kind, resident.command) == (kind, tuple(command)):

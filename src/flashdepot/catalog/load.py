@@ -72,10 +72,7 @@ def encode(listings: Iterable[Listing]) -> bytes:
 
 
 def decode(data: bytes, *, name: str, wanted: Callable[[Collection], bool] = lambda _collection: True) -> list[Listing]:
-    """Read what :func:`encode` wrote, of the collections that are wanted; ``name`` is for the message.
-
-    :raises IntegrityError: when the bytes are damaged, or of another version of this format.
-    """
+    """Read what :func:`encode` wrote, of the collections that are wanted; ``name`` is for the message."""
     try:
         whole = zlib.decompressobj()
         text = whole.decompress(data, _LONGEST)

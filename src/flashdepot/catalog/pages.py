@@ -130,10 +130,7 @@ class Pages:
             return _Answer(body, response.headers.get("ETag", ""), self._next(response))
 
     def _next(self, response: requests.Response) -> str:
-        """The URL of the page after this one, empty after the last.
-
-        :raises NetworkError: when it is on another server, which might be given what only this one may know.
-        """
+        """The URL of the page after this one, empty after the last."""
         link = response.links.get("next", {}).get("url", "")
         try:
             url = urljoin(str(response.url), link) if link else ""

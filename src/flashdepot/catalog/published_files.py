@@ -100,7 +100,7 @@ def read_github_releases(document: Any) -> Page:
 
 
 def read_huggingface_tree(document: Any, files: str) -> Page:
-    """Read an answer of the Hugging Face Hub's tree of a repository, whose files lie at ``files``; raises as above.
+    """Read an answer of the Hugging Face Hub's tree of a repository, whose files lie at ``files``.
 
     A file has ``path``, ``size`` in bytes and, where it is stored by LFS, ``lfs.oid``, which is its SHA-256.
     """

@@ -73,10 +73,7 @@ class Source(msgspec.Struct, frozen=True):
 
     @classmethod
     def index(cls, url: str) -> Source:
-        """A package index that a user names; ``NAME=URL`` gives it a name, else it takes that of its server.
-
-        :raises UsageError: when it is not a URL, has credentials in it, or would take the place of a shipped source.
-        """
+        """A package index that a user names; ``NAME=URL`` gives it a name, else it takes that of its server."""
         name, equals, address = url.partition("=")
         if not equals or "/" in name:
             name, address = "", url
@@ -112,7 +109,7 @@ def read_sources(folder: Path) -> tuple[Source, ...]:
 
 
 def remember(folder: Path, source: Source) -> None:
-    """Keep a source among the user's own, in place of one of the same name; raises as :func:`read_sources`."""
+    """Keep a source among the user's own, in place of one of the same name."""
     own = {known.name: known for known in _read_own(folder)} | {source.name: source}
     with disk_errors(folder):
         write_json(folder / _OWN, {"source": plain(list(own.values()))})
@@ -181,10 +178,7 @@ _Answer = tuple[Source, "Page | None", bool, "FlashdepotError | None"]
 
 
 def refresh(sources: Iterable[Source], known: Catalog, folder: Path) -> Iterator[RefreshOutcome]:
-    """Ask sources, all at once, and write the listing of each that answers; yields as it goes.
-
-    :raises NetworkError: when the network is forbidden, or none of several can be reached.
-    """
+    """Ask sources, all at once, and write the listing of each that answers; yields as it goes."""
     require_network("Refreshing the catalog")
     settings = read_index_settings()
     asked = list(sources)

@@ -121,10 +121,7 @@ def explain(
 
 @contextmanager
 def _opened(log: str | None, depot: Depot) -> Iterator[BinaryIO]:
-    """What is to be read: standard input, a text that is given as it is, or a file.
-
-    :raises UsageError: for a file that cannot be read.
-    """
+    """What is to be read: standard input, a text that is given as it is, or a file."""
     if log == "-":
         yield sys.stdin.buffer
         return
@@ -168,10 +165,7 @@ def _pass_on(output: bytes) -> None:
 
 
 def _last_failed(folder: Path) -> Path:
-    """The newest log of a compiler that failed.
-
-    :raises UsageError: when there is none.
-    """
+    """The newest log of a compiler that failed."""
     from flashdepot.diagnose.explain import explain as explain_log  # noqa: PLC0415  ('check' reads no log)
 
     newest_first = sorted(folder.glob("*.log"), key=lambda path: path.stat().st_mtime, reverse=True)

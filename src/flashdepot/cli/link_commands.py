@@ -47,8 +47,6 @@ class Which(msgspec.Struct, frozen=True):
         """The library that the options name, or the one that ``get`` takes for them; nothing is built unless asked for.
 
         :param otherwise: what the program calls, where the options name no selection.
-        :raises UsageError: for a folder that holds no library, or options that contradict each other.
-        :raises IncompatibleError: when the depot has none that serves; the hint is the command that makes one.
         """
         asked = self.asked
         if self.library is not None:

@@ -21,11 +21,7 @@ TRUSTED_USERS = "FLASHDEPOT_TRUSTED_USERS"
 
 
 def require_safe(layout: DepotLayout, environment: Mapping[str, str] = os.environ) -> None:
-    """Check a depot's folders; one that is not there yet is as it should be.
-
-    :raises IntegrityError: when a folder is a link, another user's, or may be written by others.
-    :raises UsageError: when the depot is a file.
-    """
+    """Check a depot's folders; one that is not there yet is as it should be."""
     with disk_errors(layout.root):
         try:
             top = layout.root.stat()

@@ -174,7 +174,7 @@ def read_action(path: Path) -> ActionRecord:
 
 
 def read_intent(path: Path) -> list[str]:
-    """The action keys that a file of ``intents/`` lists, newest first; raises as :func:`read_action`."""
+    """The action keys that a file of ``intents/`` lists, newest first."""
     data = read_record(path, ACTION_SCHEMA)
     try:
         intent = read(data, _Intent)

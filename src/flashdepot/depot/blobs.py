@@ -82,7 +82,7 @@ class Blobs:
         return blob
 
     def link_or_copy(self, digest: str, destination: Path) -> None:
-        """Put a blob's bytes at a new ``destination``, by a read-only hard link where possible; raises as above."""
+        """Put a blob's bytes at a new ``destination``, by a read-only hard link where possible."""
         blob = self.verified_path(digest)
         with disk_errors(destination.parent):
             try:

@@ -33,10 +33,7 @@ def cuda_of_elf(abi: int) -> Version | None:
 
 
 def driver_floor(cuda_major: int, system: str, *, compressed: bool) -> Version:
-    """The oldest NVIDIA driver that runs what that CUDA major version builds for ``linux`` or ``windows``.
-
-    :raises IncompatibleError: for a CUDA major version that the table does not have.
-    """
+    """The oldest NVIDIA driver that runs what that CUDA major version builds for ``linux`` or ``windows``."""
     for row in table("drivers")["driver_floor"]:
         if row["cuda_major"] == cuda_major:
             return Version.parse(row[f"compressed_{system}" if compressed else system])

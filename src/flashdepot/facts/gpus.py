@@ -60,8 +60,6 @@ def parse_architectures(text: str) -> tuple[Architecture, ...]:
     """Read a list of compute capabilities and names of GPUs into a sorted tuple without repeats.
 
     ``80,90``, ``9.0;sm_120``, ``A100, RTX 4090``: in every place where a person names architectures.
-
-    :raises UsageError: for an empty list, or a part that is neither.
     """
     parts = [part.strip() for part in re.split(r"[,;]", text) if part.strip()]
     if len(parts) == 1 and re.fullmatch(r"[\d.\s]+", parts[0]):
@@ -72,10 +70,7 @@ def parse_architectures(text: str) -> tuple[Architecture, ...]:
 
 
 def parse_architecture(text: str) -> Architecture:
-    """Read ``90``, ``9.0``, ``sm_90a`` or the name of a GPU such as ``RTX 4090``.
-
-    :raises UsageError: for anything else.
-    """
+    """Read ``90``, ``9.0``, ``sm_90a`` or the name of a GPU such as ``RTX 4090``."""
     with contextlib.suppress(UsageError):
         return Architecture.parse(text)
     if found := _named(text):

@@ -57,7 +57,6 @@ def read_record(path: Path, schema: int | None = None) -> Any:
     """The data that :func:`write_record` wrote.
 
     :param schema: what its ``schema`` must be; :raises NewerError: for another, which another release wrote.
-    :raises IntegrityError: when one bit of it is another one.
     """
     data = path.read_bytes()
     tail = _TAIL.fullmatch(data, max(0, len(data) - _TAIL_LENGTH))

@@ -72,10 +72,7 @@ def lock_file(path: Path, on_wait: Callable[[], None] | None = None) -> Iterator
 
 
 def try_lock_file(path: Path, *, blocking: bool = False) -> HeldLock | None:
-    """Hold a lock file; ``None`` when somebody has it, this process included: at once, unless it is ``blocking``.
-
-    :raises MissingToolError: when the file system cannot be written or has no locks.
-    """
+    """Hold a lock file; ``None`` when somebody has it, this process included: at once, unless it is ``blocking``."""
     # Opened here, not by filelock's FileLock, which gives no descriptor for a child to inherit.
     from filelock import lock_descriptor  # noqa: PLC0415  (80 ms that a depot hit does not need)
 

@@ -87,8 +87,6 @@ class OutputFolder(msgspec.Struct, frozen=True):
 
         :param listing: the bytes of the listing; without them it lists the files and their identities.
         :returns: the folder, absolute.
-        :raises UsageError: when a link or a file of somebody else's is in the way.
-        :raises IntegrityError: when bytes are not what their digest says.
         """
         for place in (*(file.place for file in files), self.listing):
             require_safe(place)

@@ -95,7 +95,7 @@ class Consents(msgspec.Struct, frozen=True):
     file: Path
 
     def given(self, path: Path, digest: str) -> bool:
-        """Whether a file was allowed with these bytes; raises as :meth:`all` does."""
+        """Whether a file was allowed with these bytes."""
         return self.all().get(_key(path)) == digest
 
     def give(self, path: Path, digest: str) -> None:
@@ -111,10 +111,7 @@ class Consents(msgspec.Struct, frozen=True):
         return found
 
     def all(self) -> Mapping[str, str]:
-        """Every path, with the digest that was allowed.
-
-        :raises UsageError: when the list is damaged, or another user may have written it.
-        """
+        """Every path, with the digest that was allowed."""
         try:
             if by_others := planted(self.file):
                 raise self._unusable(f"is not trusted: {by_others}")

@@ -45,7 +45,6 @@ def choose_python(
 
     :param option: the value of ``--python``.
     :param folder: the working folder.
-    :raises UsageError: when what is named is not an interpreter.
     """
     if option is not None:
         return ChosenPython(_named(option), f"{_OPTION} {option}")
@@ -68,10 +67,7 @@ def choose_python(
 
 
 def look_for_python(option: str | None = None) -> tuple[PythonEnvironment | None, str]:
-    """The environment that is meant, by :func:`choose_python`; or ``None``, and why, where none was named.
-
-    :raises UsageError: when one was named and is none.
-    """
+    """The environment that is meant, by :func:`choose_python`; or ``None``, and why, where none was named."""
     chosen = choose_python(option)
     if chosen.program is None:
         return None, f"It is not known which Python environment is meant: {chosen.why}."
@@ -96,11 +92,7 @@ def get_installer(python: PythonEnvironment) -> str:
 
 
 def probe_python(program: Path) -> PythonEnvironment:
-    """Run :mod:`flashdepot.host.python_facts` in an interpreter and read its answer.
-
-    :raises UsageError: when it does not answer.
-    :raises MissingToolError: when it cannot be started.
-    """
+    """Run :mod:`flashdepot.host.python_facts` in an interpreter and read its answer."""
     answer = ask_python(program, _SCRIPT, timeout=_TIMEOUT)
     try:
         found = read(answer.document, PythonEnvironment)

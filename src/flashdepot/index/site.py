@@ -229,10 +229,7 @@ def _earlier_record(folder: Path) -> IndexRecord:
 
 
 def _kept(folder: Path, earlier: IndexRecord, on_note: Callable[[str], None]) -> Iterable[Held]:
-    """The wheels of the index as it is; those whose files somebody has taken away are gone.
-
-    :raises IntegrityError: when one has other bytes than were published.
-    """
+    """The wheels of the index as it is; those whose files somebody has taken away are gone."""
     for row in (*earlier.wheels, *earlier.names):
         path = folder / FILES / row.filename
         if not path.is_file():

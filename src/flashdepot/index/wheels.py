@@ -56,7 +56,7 @@ def is_name(path: Path) -> bool:
 
 
 def read_name(path: Path, uploaded: str) -> Held:
-    """Read a small wheel that flashdepot made; verifies every byte of it by its RECORD. Raises as :func:`read_held`."""
+    """Read a small wheel that flashdepot made; verifies every byte of it by its RECORD."""
     name = WheelName.parse(path.name)
     if not name.local.startswith("flashdepot."):
         raise _not_ours(path, "its version does not end in +flashdepot")
@@ -96,8 +96,6 @@ def read_held(path: Path, uploaded: str, *, thoroughly: bool = True) -> HeldWhee
 
     :param uploaded: when the index had it first.
     :param thoroughly: verify every byte of it by its RECORD.
-    :raises UsageError: for a wheel that flashdepot has not made, or that has another name than it was made with.
-    :raises IntegrityError: for one that is damaged.
     """
     plain, label = plain_name(path.name)
     name = WheelName.parse(plain)

@@ -48,11 +48,7 @@ class EnvironmentChange:
         self._lock: HeldLock | None = None
 
     def __enter__(self) -> Self:
-        """Take the environment at once, or not at all: two installations into one are a mistake.
-
-        :raises UsageError: when another process is changing this environment, or its notes are another user's.
-        :raises MissingToolError: when it cannot be written.
-        """
+        """Take the environment at once, or not at all: two installations into one are a mistake."""
         with disk_errors(self._folder), contextlib.suppress(FileExistsError):
             self._folder.mkdir(mode=0o700)
         self._require_own()
@@ -73,10 +69,7 @@ class EnvironmentChange:
         return [self._real(path) for path in _tree(self.staged) if path.is_symlink() or not path.is_dir()]
 
     def in_the_way(self, replaced: Iterable[Path]) -> list[Path]:
-        """What the environment has in the places of staged files and will not be replaced.
-
-        :raises UsageError: when something is outside the environment.
-        """
+        """What the environment has in the places of staged files and will not be replaced."""
         leaving = {os.path.normcase(self._inside(path)) for path in replaced}
         there = [path for path in self.added() if _is_there(path)]
         return [path for path in there if os.path.normcase(self._inside(path)) not in leaving]
@@ -86,7 +79,6 @@ class EnvironmentChange:
 
         :param replaced: files of the environment; all that are :meth:`in_the_way` must be among them.
         :raises UsageError: when one is outside the environment; nothing has changed then.
-        :raises MissingToolError: when the disk is full or may not be written.
         """
         old = sorted(self._topmost_old({path for path in map(self._inside, replaced) if _is_there(path)}))
         new = {self._inside(self._real(path)): path for path in self._topmost_new(self.staged)}
@@ -149,10 +141,7 @@ class EnvironmentChange:
         self._journal.unlink()
 
     def _read_journal(self) -> tuple[dict[Path, Path], list[Path]]:
-        """What was replaced, with the place where it is kept, and what was added.
-
-        :raises IntegrityError: when it is not a journal, or names something outside the environment.
-        """
+        """What was replaced, with the place where it is kept, and what was added."""
         hint = f"Nothing was put back. Look at what is in {self._folder}, and remove it."
         try:
             journal = read_json(self._journal)
@@ -170,10 +159,7 @@ class EnvironmentChange:
         return self._aside / number
 
     def _inside(self, path: Path) -> Path:
-        """The path, with neither ``..`` nor links on the way to it.
-
-        :raises UsageError: when it is outside the environment.
-        """
+        """The path, with neither ``..`` nor links on the way to it."""
         normal = Path(os.path.normpath(path))
         folder = Path(os.path.realpath(normal.parent))
         if self._prefix not in {folder, *folder.parents}:
@@ -202,10 +188,7 @@ class EnvironmentChange:
 
 
 def recover(prefix: Path, on_note: Callable[[str], None]) -> bool:
-    """Put an environment back whose last installation was killed, and return whether one was.
-
-    :raises UsageError: when another process is changing this environment.
-    """
+    """Put an environment back whose last installation was killed, and return whether one was."""
     was_killed = (prefix / _FOLDER / _JOURNAL).exists()
     if (prefix / _FOLDER).exists():
         with EnvironmentChange(prefix, on_note):

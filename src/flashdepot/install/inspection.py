@@ -92,9 +92,6 @@ def inspect(
     :param record: of this machine; its GPUs and driver matter.
     :param on_note: called with what cannot be determined from the bytes and is left to the import to prove.
     :returns: the version that its METADATA says.
-    :raises IntegrityError: for one that is damaged or is, with the evidence.
-    :raises IncompatibleError: for one that does not fit, with the evidence.
-    :raises UsageError: for one of another project.
     """
     report = check_file(wheel.path, _place(environment, record))
     if (error := objection(report, environment.executable)) is not None:

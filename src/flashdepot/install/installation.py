@@ -82,7 +82,6 @@ def verify_import(environment: PythonEnvironment, version: str) -> Imported:
     """Import flash_attn in a new process, without a GPU being needed.
 
     :param version: the one that was installed.
-    :raises IntegrityError: when it does not import, or something else than what was installed does.
     """
     answer = ask_python(environment.executable, _IMPORT, timeout=_TIMEOUT)
     if answer.document is None:
@@ -117,7 +116,6 @@ def verify_numbers(environment: PythonEnvironment, imported: Imported, *, has_gp
     """Compare what flash_attn computes on this machine's GPU with float64, as ``flashdepot verify`` does.
 
     :param has_gpu: whether the machine has a GPU that the kernels run on.
-    :raises IntegrityError: when a result is wrong, or the computation fails for another reason than a lack of memory.
     """
     if not has_gpu:
         return Numbers(not_run="there is no GPU here")
@@ -211,9 +209,6 @@ def install_names(
 
     :param folder: where the wheels are written.
     :returns: the distributions.
-    :raises IntegrityError: when one does not import, or another distribution has one of its files.
-
-    It raises what :func:`flashdepot.install.installers.put_wheel` raises as well.
     """
     with EnvironmentChange(environment.prefix, on_note) as change:
         for wheel in build_names(names, folder):

@@ -30,8 +30,6 @@ def put_wheel(environment: PythonEnvironment, wheel: Path, staged: Path) -> str:
     """Install one wheel file and nothing else into a folder that stands for the environment's prefix.
 
     :returns: the installer: ``uv`` or ``pip``.
-    :raises MissingToolError: when there is neither.
-    :raises IncompatibleError: when the installer refuses, with what it said.
     """
     name = installer_of(environment)
     variables = {key: value for key, value in os.environ.items() if not key.startswith(("PIP_", "UV_"))}
@@ -43,10 +41,7 @@ def put_wheel(environment: PythonEnvironment, wheel: Path, staged: Path) -> str:
 
 
 def put_requirements(environment: PythonEnvironment, requirements: Sequence[str], staged: Path) -> None:
-    """Install packages from the user's index, as the user's settings have it, without what they require themselves.
-
-    :raises NetworkError: when they cannot be had, with what the installer said.
-    """
+    """Install packages from the user's index, as the user's settings have it, without what they require themselves."""
     name = installer_of(environment)
     command = " ".join(["uv pip install", *requirements] if name == "uv" else ["pip install", *requirements])
     if offline():
@@ -104,7 +99,6 @@ def add_missing(environment: PythonEnvironment, staged: Path) -> list[str]:
 
     :returns: the requirements that were added, as the packages spell them.
     :raises IncompatibleError: when something is there in another version: replacing it is the user's decision.
-    :raises NetworkError: when something cannot be had.
     """
     added: list[str] = []
     sites = {staged / os.path.relpath(site, environment.prefix) for site in (environment.purelib, environment.platlib)}

@@ -18,10 +18,7 @@ from flashdepot.model.host import HostRecord
 
 
 def environment_of(record: HostRecord) -> PythonEnvironment:
-    """The environment of a record, to install into.
-
-    :raises UsageError: when there is none, with the reason.
-    """
+    """The environment of a record, to install into."""
     if record.python is None:
         raise UsageError(
             record.no_python or "The record has no Python environment.",
@@ -34,8 +31,6 @@ def require_no_obstacle(findings: Sequence[Diagnosis], python: Path, on_warning:
     """Stop where an installation cannot work; tell what may keep it from working.
 
     :param findings: worst first.
-    :raises IncompatibleError: when hardware, driver or system are in the way.
-    :raises MissingToolError: when something is missing that can be added.
     """
     blockers = [finding for finding in findings if finding.verdict is Verdict.MISFIT]
     if blockers:
@@ -59,10 +54,7 @@ def present_version(environment: PythonEnvironment) -> str | None:
 
 
 def own_files(environment: PythonEnvironment) -> list[Path]:
-    """The files of the flash-attn that is there, by its own records, and what Python compiled of them.
-
-    :raises UsageError: when it does not say which files are its own, or is another installer's to remove.
-    """
+    """The files of the flash-attn that is there, by its own records, and what Python compiled of them."""
     found: list[Path] = []
     for distribution in _flash_attn(environment):
         _require_replaceable(distribution, environment)
@@ -158,10 +150,7 @@ def find_keeper(prefix: Path) -> Keeper | None:
 
 
 def require_free(keeper: Keeper | None, prefix: Path, wheel: str) -> None:
-    """Refuse an environment that is for one application.
-
-    :raises UsageError: with the command of the program that keeps it.
-    """
+    """Refuse an environment that is for one application."""
     if keeper is not None and keeper.refuses:
         raise UsageError(
             f"{prefix} is kept by {keeper.name} ({keeper.marker.name} says so): {keeper.consequence}",

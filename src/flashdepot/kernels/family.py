@@ -76,7 +76,6 @@ class Family(ABC):
         :param platform: this machine's, whatever the target is.
         :param folder: the depot's ``toolchains`` folder; what is not there is fetched into it.
         :param on_file: called with the name of each file before it is fetched.
-        :raises FlashdepotError: when this machine cannot run it, or it cannot be fetched.
         """
         return {}
 

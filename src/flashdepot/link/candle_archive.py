@@ -138,8 +138,6 @@ def made_archives(
     :param under: the folder to write them into, with a ``/`` at its end; ``stem``: the name, without what a linker adds.
     :param modified_ns: the time that they should have.
     :param added: kernels of candle's own for the calls that the library's cannot do; for this machine's Linux and CPU.
-    :raises MissingToolError: when a compiler, linker or archiver is not there; :raises CompileError: when one refuses.
-    :raises IntegrityError: when the library's folder lacks a file.
     """
     platform, system = library.manifest.platform, library.manifest.platform.system
     places = [library.folder(LinkKind.STATIC) / name for name in archive_names(system, STEM)]

@@ -40,8 +40,6 @@ def prepare_folder(
     """Put the archive into a folder so that candle's build script takes it.
 
     :param crate: the sources of candle-flash-attn, than which the archive must be newer; ``None``: not fetched yet.
-    :raises UsageError: when the folder has a shared library, which linkers would take instead, or somebody else's file.
-    :raises MissingToolError: when the file system does not keep the archive's time.
     """
     root = folder.absolute()
     if found := rivals_in(root):
@@ -99,7 +97,6 @@ def write_candle_crate(
 
     :param crate: the sources of candle-flash-attn of the version that is replaced.
     :param added: kernels of candle's own that go into the archive too; ``git``: see :func:`link_only_manifest`.
-    :raises UsageError: when the folder holds something else, or one of the crate's files was changed since.
     """
     own = f"lib/{library.manifest.platform}/"
     written = OutputFolder(folder, "crate", CRATE_RECORD, "--build-dir DIR", keeps=partial(_of_another_platform, own))
@@ -130,7 +127,6 @@ def link_only_manifest(cargo_toml: str, git: Mapping[str, str] = MappingProxyTyp
     """A ``Cargo.toml`` without what only a compiling build script and tests need, and whose folder can be anywhere.
 
     :param git: the source that a dependency in a folder next to it has then, as ``Cargo.toml`` says it.
-    :raises UsageError: when it takes values from a workspace, or from a folder that nobody knows the source of.
     """
     import tomlkit  # noqa: PLC0415  (only a crate that is written needs it)
 

@@ -74,11 +74,7 @@ def kernels_beyond(crate: Path) -> list[CandleKernel]:
 
 
 def choose_kernels(crate: Path, words: str, line: CandleLine, version: str) -> tuple[CandleKernel, ...]:
-    """The kernels that ``--candle-kernels`` names: ``all``, or names with ``*``, such as ``splitkv_hdim256_bf16*``.
-
-    :raises IncompatibleError: for a version whose calls need none.
-    :raises UsageError: for a name that no kernel has.
-    """
+    """The kernels that ``--candle-kernels`` names: ``all``, or names with ``*``, such as ``splitkv_hdim256_bf16*``."""
     there = kernels_beyond(crate) if line.arguments == NEWEST_LIST else []
     if not there:
         raise IncompatibleError(

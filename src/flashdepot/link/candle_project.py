@@ -55,10 +55,7 @@ class CandleProject(msgspec.Struct, frozen=True):
 
 
 def find_root(folder: Path) -> Path:
-    """The nearest folder, this one or above it, with a ``Cargo.lock``.
-
-    :raises UsageError: when there is none, with the command that makes one.
-    """
+    """The nearest folder, this one or above it, with a ``Cargo.lock``."""
     start = Path(os.path.abspath(folder))  # noqa: PTH100  (links stay as they were typed)
     for place in (start, *start.parents):
         if (place / LOCK).is_file():
@@ -146,7 +143,6 @@ def config_text(text: str, setup: CandleSetup, root: Path) -> str:
     """A ``.cargo/config.toml`` with the lines of a set-up added; everything else in it stays as it is.
 
     :param text: what is in the file now; empty when there is none.
-    :raises UsageError: when it is not TOML, or says something else of the same build.
     """
     import tomlkit  # noqa: PLC0415  (only --write and the lines it would write need it)
     from tomlkit.exceptions import TOMLKitError  # noqa: PLC0415
@@ -167,7 +163,7 @@ def config_text(text: str, setup: CandleSetup, root: Path) -> str:
 
 
 def write_config(root: Path, setup: CandleSetup) -> Path:
-    """Add the lines of a set-up to a project's ``.cargo/config.toml``; raises as :func:`config_text`."""
+    """Add the lines of a set-up to a project's ``.cargo/config.toml``."""
     path = root / CONFIG
     before = path.read_text("utf-8") if path.is_file() else ""
     after = config_text(before, setup, root)
@@ -178,10 +174,7 @@ def write_config(root: Path, setup: CandleSetup) -> Path:
 
 
 def read_setup(root: Path, variables: Mapping[str, str], crate: str = CRATE) -> CandleSetup | None:
-    """What the project and the environment say of a crate now; ``None`` when a build would compile.
-
-    :raises UsageError: when a file of Cargo's is not TOML.
-    """
+    """What the project and the environment say of a crate now; ``None`` when a build would compile."""
     config = _read(root / CONFIG)
     env = _table(config, "env")
     cap = _variable(env, COMPUTE_CAP, variables)

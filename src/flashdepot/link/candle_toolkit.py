@@ -69,7 +69,6 @@ def provide_stubs(
 
     :param major: of the CUDA release.
     :param zig: for programs for Windows, whose import libraries it makes; ``None`` for Linux.
-    :raises MissingToolError: when there is no C compiler for Linux.
     """
     declared = declared_names(bindings)
     make = _shared_library if zig is None else _import_library

@@ -190,11 +190,7 @@ class CandleLine(msgspec.Struct, frozen=True):
 
 
 def line_of(version: str, crate: str = CRATE) -> CandleLine:
-    """What is known of a published version.
-
-    :raises UsageError: with the table of those that are known.
-    :raises IncompatibleError: when no library of flashdepot's answers its call, with what to do instead.
-    """
+    """What is known of a published version."""
     try:
         asked = Version(version)
     except InvalidVersion:
@@ -214,12 +210,12 @@ def line_of(version: str, crate: str = CRATE) -> CandleLine:
 
 
 def line_of_folder(folder: Path, version: str, crate: str = CRATE) -> CandleLine:
-    """What the sources of a version say, published or not; raises as :func:`line_of`, or when they cannot be read."""
+    """What the sources of a version say, published or not."""
     return require_served(CandleLine.of_sources(crate, version, folder), version)
 
 
 def require_served(line: CandleLine, version: str) -> CandleLine:
-    """The line itself; raises as :func:`line_of` when its call is not answered."""
+    """The line itself, if its call is answered."""
     if line.is_served:
         return line
     why, hint = _REFUSED_CALLS.get(

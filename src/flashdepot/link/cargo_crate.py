@@ -32,7 +32,7 @@ def write_crate(library: LinkableLibrary, folder: Path) -> Path:
     """Write the crate with the library inside it, next to those for other platforms, and return its folder, absolute.
 
     The folder is new, empty, or a crate that was written here before; other files in it stay. Everything in it can be
-    moved and put under version control. Raises as :meth:`OutputFolder.write`.
+    moved and put under version control.
     """
     own = f"library/{library.manifest.platform}/"
 

@@ -60,11 +60,7 @@ class LinkableLibrary(msgspec.Struct, frozen=True):
         return self.root / "lib" / kind.value
 
     def require(self, kind: LinkKind) -> None:
-        """Look whether a linker would find a library, and a program the shared one, and not what stands in its place.
-
-        :raises IntegrityError: when a file is missing, empty or a Git LFS pointer.
-        :raises IncompatibleError: as :attr:`names`.
-        """
+        """Look whether a linker would find a library, and a program the shared one, and not what stands in its place."""
         names = self.names
         shared, static = (names.shared_linked, names.shared), names.static[:1]
         for name in shared if kind is LinkKind.SHARED else static:
@@ -107,17 +103,13 @@ def _require_library(path: Path) -> None:
 
 
 def read_library(folder: Path) -> LinkableLibrary:
-    """Read the manifest of a library's folder; its other files are not read.
-
-    :raises UsageError: when the folder holds no library.
-    :raises IntegrityError: when its manifest cannot be used.
-    """
+    """Read the manifest of a library's folder; its other files are not read."""
     root = Path(os.path.abspath(folder))  # noqa: PTH100  (the path as typed, through whatever links)
     return LinkableLibrary(root, read_manifest(root))
 
 
 def read_manifest(root: Path) -> Manifest:
-    """The manifest in a library's folder; raises as :func:`read_library`."""
+    """The manifest in a library's folder."""
     path = root / MANIFEST_NAME
     try:
         data = read_json(path)

@@ -104,10 +104,7 @@ class WheelExtension(msgspec.Struct, frozen=True):
 
 
 def read_extension(path: Path) -> WheelExtension | None:
-    """Read a shared library; ``None`` when it exports none of upstream's entry points.
-
-    :raises IntegrityError: when it is damaged.
-    """
+    """Read a shared library; ``None`` when it exports none of upstream's entry points."""
     with open_window(path) as window:
         elf = ElfFile(window)
         if not elf.readable:
@@ -201,12 +198,7 @@ class WheelPackage(msgspec.Struct, frozen=True):
 
 
 def write_package(wheel: Path, name: str, version: str, using: BuildsWith, folder: Path) -> WheelPackage:
-    """Write the package into ``folder``, which is new, empty or such a package.
-
-    :raises IncompatibleError: when the wheel has no extension that C++ can call.
-    :raises UsageError: when the folder holds something else.
-    :raises IntegrityError: when the wheel is damaged.
-    """
+    """Write the package into ``folder``, which is new, empty or such a package."""
     written = OutputFolder(folder, "package", _RECORD, "--out DIR")
     with TemporaryDirectory(prefix="flashdepot-wheel-") as temporary:
         unpacked = Path(temporary) / "wheel"

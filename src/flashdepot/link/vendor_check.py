@@ -120,9 +120,6 @@ def expected(manifest: Manifest, wanted: LibraryRequest, host: HostRecord, depot
 
     Where the project says nothing, what is there is what was meant: its source, its selection, its compiler. The GPUs are those that
     are named, else those of the host; with neither, as in CI, any will do.
-
-    :raises UsageError: for an upstream or a selection that is not known.
-    :raises NetworkError: when an upstream must be checked and the network is not there.
     """
     request = Request(
         upstreams=manifest.upstreams,
@@ -241,7 +238,6 @@ def check(
     """Look at every target of a folder; all of their bytes are read, and nothing is changed.
 
     :raises UsageError: when the folder was not written by ``vendor``, or for a word that is not known.
-    :raises IntegrityError: when its index is damaged.
     """
     index = require_index(directory)
     targets = tuple(_check_target(directory, target, wanted, host, host_file, depot) for target in index.targets)
@@ -265,7 +261,6 @@ def choose_vendored(
     """The smallest of a folder's libraries that runs on a host; their bytes are not read.
 
     :param platform: the system and CPU that it should be for; of another machine than the host nothing more is known.
-    :raises IncompatibleError: when none does.
     """
     fitting: list[LinkableLibrary] = []
     refused: list[str] = []

@@ -74,11 +74,7 @@ class VendorIndex(msgspec.Struct, frozen=True):
 
 
 def read_index(directory: Path) -> VendorIndex | None:
-    """The index of a folder, ``None`` where there is none.
-
-    :raises IntegrityError: when it is damaged, or names what cannot be.
-    :raises UsageError: when a file of that name is something else, or cannot be read.
-    """
+    """The index of a folder, ``None`` where there is none."""
     path = directory / INDEX_NAME
     hint = f"Restore it from version control, or remove it and write it again: flashdepot vendor {directory}"
     try:
@@ -138,8 +134,6 @@ def vendor(manifest: Manifest, source: Callable[[ManifestFile], Path], directory
 
     :param source: where the bytes of a regular file are.
     :raises UsageError: when a link or something else of the user's is in the way; nothing is touched then.
-    :raises IntegrityError: when the index there is damaged, or the bytes are not what the manifest says.
-    :raises MissingToolError: when the disk is full or may not be written.
     """
     directory = Path(os.path.abspath(directory))  # noqa: PTH100  (as typed, through whatever links)
     if directory.exists() and not directory.is_dir():

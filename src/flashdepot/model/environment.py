@@ -49,10 +49,7 @@ class Torch(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> Torch:
-        """Read ``2.8``, ``2.8.0+cu128`` or ``none``. What the local version does not say stays unknown.
-
-        :raises UsageError: for anything else.
-        """
+        """Read ``2.8``, ``2.8.0+cu128`` or ``none``. What the local version does not say stays unknown."""
         version = text.strip()
         if version.lower() == "none":
             return NO_TORCH

@@ -115,8 +115,6 @@ class WheelName(msgspec.Struct, frozen=True):
 
         The grammar is that of the wheel format ("File name convention" in the binary distribution format of the Python
         packaging guide, PEP 427), with versions in their normal form (PEP 440) and tags in lower case (PEP 425).
-
-        :raises UsageError: when it is not the name of a wheel; a path never is.
         """
         match = _NAME.fullmatch(name) if len(name) <= _LONGEST else None
         if match is None:
@@ -229,7 +227,7 @@ class Interpreter(Spelled):
 
     @classmethod
     def named(cls, text: str) -> Interpreter:
-        """What a person names: a tag, or a version of CPython such as ``3.12`` or ``3.13t``; raises as :meth:`parse`."""
+        """What a person names: a tag, or a version of CPython such as ``3.12`` or ``3.13t``."""
         version = re.fullmatch(_VERSION, text.strip().lower())
         return cls.parse(f"cp{version[1]}{version[2]}{version[3]}" if version else text)
 

@@ -59,7 +59,6 @@ def download(
 
     :param elsewhere: how the user can name another place; ``on_note`` is called with a sentence when it waits.
     :raises IntegrityError: when size or SHA-256 are not the expected ones; nothing is kept then.
-    :raises NetworkError: when it cannot be had.
     """
     name = destination.name
     with disk_errors(destination.parent):

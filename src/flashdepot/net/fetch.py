@@ -37,9 +37,6 @@ def fetch(project: str, filename: str, sha256: str, destination: Path, *, on_pro
     """Download a file that a project has published, if ``destination`` has not these bytes, and return ``destination``.
 
     Of the indexes that the user's pip or uv settings name the first that serves the right bytes is taken.
-
-    :raises IntegrityError: when only other bytes are to be had under that name.
-    :raises NetworkError: when the network is forbidden, no index can be reached, or none has the file.
     """
     if destination.is_file() and sha256_file(destination) == sha256:
         return destination

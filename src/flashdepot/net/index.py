@@ -47,10 +47,7 @@ class PackageIndex:
         self._client.s.close()
 
     def packages(self, project: str) -> list[pypi_simple.DistributionPackage]:
-        """All files of a project; none when the index does not know it. At most 16 MiB of its page are read.
-
-        :raises NetworkError: when the index cannot be reached or does not answer as one.
-        """
+        """All files of a project; none when the index does not know it. At most 16 MiB of its page are read."""
         with self._explained(project):
             seconds = PAGE_TIMEOUTS * self._timeout
             page = within(seconds, self.url, lambda: patiently(lambda: self._page(project)))
@@ -73,7 +70,7 @@ class PackageIndex:
             return pypi_simple.ProjectPage.from_html(project, body, str(answer.url), answer.encoding)
 
     def find(self, project: str, filename: str) -> pypi_simple.DistributionPackage | None:
-        """Return the file of that exact name, or ``None``; raises as :meth:`packages` does."""
+        """Return the file of that exact name, or ``None``."""
         return next((p for p in self.packages(project) if p.filename == filename), None)
 
     def download(
@@ -83,7 +80,7 @@ class PackageIndex:
         destination: Path,
         on_progress: Download | None = None,
     ) -> Downloaded:
-        """Fetch a file as :func:`flashdepot.net.download.download` does; raises as that."""
+        """Fetch a file as :func:`flashdepot.net.download.download` does."""
         declared = package.digests.get("sha256", sha256)
         if declared != sha256:
             raise IntegrityError(

@@ -49,8 +49,6 @@ def read_index_settings() -> IndexSettings:
     """Read pip's configuration files, ``PIP_*``, uv's index variables and the usual certificate variables.
 
     The rules are pip's ("Configuration" in its user guide). uv's variables stand between pip's files and pip's variables.
-
-    :raises UsageError: for a configuration file or a value that cannot be read.
     """
     files, variables = _pip_files(), _pip_variables()
     pip = files | variables

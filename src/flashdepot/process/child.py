@@ -61,7 +61,6 @@ class Child:
         :param log: a new file takes the place of one there, so that a link in it leads nowhere.
         :param talks: it is asked by :meth:`ask`; only its standard error goes to the log then.
         :param descriptors: open files that it and its descendants keep open, such as a lock's; not on Windows.
-        :raises MissingToolError: when the program cannot be started.
         """
         self._started = time.monotonic()
         trace(shlex.join(arguments))

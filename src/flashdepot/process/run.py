@@ -134,8 +134,6 @@ def run(
     :param timeout: seconds after which it is killed.
     :param encoding: of what it reads and writes; that of the locale when ``None``.
     :param may_ask: it may ask at the terminal, and therefore is not bound to end when this process is killed.
-    :raises MissingToolError: when the program is not there or cannot be started.
-    :raises FlashdepotError: when it does not end in time.
     """
     trace(shlex.join(arguments))
     # Files, not pipes: a pipe ends only when the last process that inherited it does.
@@ -168,7 +166,6 @@ def run_shown(arguments: Sequence[str], log: IO[bytes], show: Callable[[bytes], 
     """Run a program in the foreground, where it may ask at the terminal, and return its exit status as a shell does.
 
     :param show: called with each piece of both streams, as they go to the log.
-    :raises MissingToolError: when the program is not there or cannot be started.
     """
     trace(shlex.join(arguments))
     output, given = os.pipe()
@@ -289,7 +286,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def ask_python(program: str | Path, script: str | Path, *, timeout: float) -> Answer:
-    """Run a script, a file or its text, that prints a line: its first argument and a JSON document; raises as :func:`run`."""
+    """Run a script, a file or its text, that prints a line: its first argument and a JSON document."""
     word = secrets.token_hex(8)
     start = [str(script)] if isinstance(script, Path) else ["-c", script]
     done = run_python(program, [*start, word], timeout=timeout)

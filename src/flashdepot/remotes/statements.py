@@ -55,7 +55,6 @@ class Edition(msgspec.Struct, frozen=True):
         """Why it is not to be trusted, empty when it is; what is newer than all that was seen is remembered.
 
         :param place: whose versions these are.
-        :raises UsageError: when what was found cannot be read.
         """
         if today() > self.expires:
             return f"it was signed to be trusted until {self.expires}, and this machine's clock says {today()}"

@@ -200,7 +200,6 @@ def refusal_of_index(
     """Why the list of an index is not to be trusted, ``None`` when a key of this user has signed it, and lately.
 
     :param name: of the file with the list, whose bytes are ``data``.
-    :raises UsageError: when what this user trusts, or has seen, cannot be read.
     """
     expected = (name, hashlib.sha256(data).hexdigest())
     ours: list[tuple[Edition, Envelope]] = []

@@ -51,10 +51,7 @@ _KEPT = 2 * _MB
 
 
 def fetches(need: Need, host: HostRecord, depot: Depot) -> tuple[Fetch, ...]:
-    """What must be fetched before the compilers can be asked; raises what :func:`foresee_toolchain` raises.
-
-    :raises IncompatibleError: when no library is made for the platform, or not on this machine.
-    """
+    """What must be fetched before the compilers can be asked."""
     platform, targets = str(need.request.platform), [str(row) for row in TARGETS]
     if platform not in targets:
         raise IncompatibleError(
@@ -242,10 +239,7 @@ def compile_units_afresh(
     limits: Limits,
     events: Events,
 ) -> tuple[ActionRecord, ...]:
-    """Compile some units of a request as :func:`build` would, whatever the depot or a remote has of them.
-
-    It raises what :func:`build` raises.
-    """
+    """Compile some units of a request as :func:`build` would, whatever the depot or a remote has of them."""
     require_consent(foresee_units(need, units, depot, host, limits), limits, events)
     with events.building() as progress, depot.workspace() as work:
         plan = _plan(need, depot, host, Options(), progress.note, progress.download, work)
@@ -253,7 +247,7 @@ def compile_units_afresh(
 
 
 def foresee_units(need: Need, units: Collection[str], depot: Depot, host: HostRecord, limits: Limits) -> Forecast:
-    """What :func:`compile_units_afresh` usually takes; it raises what :func:`build` raises before it fetches anything."""
+    """What :func:`compile_units_afresh` usually takes."""
     request = need.request
     chosen = replace(request.selection, units=frozenset(u for u in request.selection.units if u.name in units))
     less = replace(need, request=replace(request, selection=chosen))
@@ -263,10 +257,7 @@ def foresee_units(need: Need, units: Collection[str], depot: Depot, host: HostRe
 def foresee_build_of(
     need: Need, depot: Depot, host: HostRecord, limits: Limits, options: Options
 ) -> Forecast | Manifest:
-    """What :func:`build` would do: nothing but to take a stored library, or this. Nothing is fetched or compiled.
-
-    It raises what :func:`build` raises before it fetches anything.
-    """
+    """What :func:`build` would do: nothing but to take a stored library, or this. Nothing is fetched or compiled."""
     if fetched := fetches(need, host, depot):
         return usual(need, fetched, limits, _first_link(need, host, depot))
     with depot.workspace() as work:

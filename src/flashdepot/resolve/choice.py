@@ -99,9 +99,6 @@ def choose(request: InstallRequest, record: HostRecord, depot: Depot, events: Ev
     """Decide which wheel to install: what was named or locked, else the first of the plan.
 
     ``events`` is warned of what is wrong with the catalog.
-
-    :raises UsageError: for options that contradict each other, or a lock that cannot be used.
-    :raises IncompatibleError: when nothing fits.
     """
     _require_one_way(request)
     if request.wheel is not None:
@@ -139,7 +136,6 @@ def settle(choice: Choice, depot: Depot, events: Events) -> Choice:
 def fetch_chosen(choice: Choice, depot: Depot, events: Events, *, accept_unverified: bool) -> tuple[Choice, WheelFile]:
     """The chosen wheel, or the first of those after it that exists; the others are not asked for.
 
-    :raises IntegrityError: for one without a digest, unless that is accepted, or with other bytes than expected.
     :raises NotThereError: when none exists.
     :raises NetworkError: when one cannot be had for another reason: another wheel does not answer that.
     """

@@ -179,8 +179,6 @@ def explain(plan: Plan, named: str) -> list[Judged]:
     """Wheels of a file name, a version or an origin, each judged by every rule; the nearest to fit first.
 
     A file name that no collection lists is judged by what it says.
-
-    :raises UsageError: for what names nothing.
     """
     request = plan.request
     mine = [j for j in plan.own if named in {str(j.candidate.origin), j.candidate.name, j.candidate.wheel.version}]

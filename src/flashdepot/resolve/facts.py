@@ -74,8 +74,6 @@ def override(facts: Environment, named: NamedFacts) -> Environment:
     """The facts with those in their place that were named.
 
     What was known of another platform's C library, or of a PyTorch that another is named instead of, is forgotten.
-
-    :raises UsageError: for a value that cannot be understood.
     """
     if named.platform is not None:
         facts = _with_platform(facts, named.platform).with_origins(platform="--platform")
@@ -164,20 +162,14 @@ class Given(msgspec.Struct, frozen=True):
 
     @property
     def saved(self) -> HostRecord | None:
-        """The record that was named; ``None`` for this machine.
-
-        :raises UsageError: when there is no such file, or it is not a host record.
-        """
+        """The record that was named; ``None`` for this machine."""
         if self.host is not None and self.python is not None:
             raise UsageError("--python reads this machine, --host a saved record: give one of them.")
         return saved_host(self.host) if isinstance(self.host, Path) else self.host
 
     @property
     def machine(self) -> HostRecord | None:
-        """The machine of the record, or this one, with what was named in its place; ``None`` for this one as it is.
-
-        :raises UsageError: for a record that cannot be read, or a value that is none.
-        """
+        """The machine of the record, or this one, with what was named in its place; ``None`` for this one as it is."""
         found = self.saved
         if self.named == NamedFacts():
             return found

@@ -151,10 +151,7 @@ def _may_have_others(wanted: LibraryRequest, platform: Platform, host: HostRecor
 def _serving(
     asked: Sequence[str], gpus: Sequence[Architecture], platform: Platform
 ) -> tuple[list[Family], tuple[str, ...]]:
-    """The families that have kernels for some of the GPUs, and a sentence about each other one.
-
-    :raises IncompatibleError: for a GPU that none of them has kernels for.
-    """
+    """The families that have kernels for some of the GPUs, and a sentence about each other one."""
     families = [family_of(name) for name in asked]
     lacks = {family.name: [family.lacks(gpu, platform) for gpu in gpus] for family in families}
     serving = [family for family in families if not all(lacks[family.name])]

@@ -217,10 +217,7 @@ _LARGEST = 1 << 20
 
 
 def read_lock(path: Path) -> Lock:
-    """Read a lock file.
-
-    :raises UsageError: when it is not there, or cannot be used; it names the key that is wrong.
-    """
+    """Read a lock file."""
     hint = f"Write a new one: flashdepot lock --upgrade --out {shlex.quote(str(path))}"
     try:
         if path.stat().st_size > _LARGEST:
@@ -246,7 +243,6 @@ def lock_decision(judged: Judged, request: WheelRequest, *, accept_unverified: b
     """The lock of what was chosen.
 
     :raises IncompatibleError: when it must be compiled first, so that there is nothing yet to pin.
-    :raises IntegrityError: when its digest is not known, and that was not accepted.
     """
     candidate = judged.candidate
     if candidate.origin.compiles:
@@ -267,7 +263,6 @@ def record_digest(path: Path, lock: Lock, sha256: str, size: int) -> Lock:
     """Pin the bytes of a wheel that was locked without a digest, after its first download; the lock as it is now.
 
     :param size: in bytes.
-    :raises IntegrityError: when the lock has another digest already.
     """
     try:
         pinned = lock.with_digest(sha256, size)

@@ -27,10 +27,7 @@ _FILES = "files"
 
 
 def index_source(text: str) -> str:
-    """The source ``index:ADDRESS`` as it is compared and locked: an address with a slash at its end.
-
-    :raises UsageError: for what is neither an address on the web nor a folder.
-    """
+    """The source ``index:ADDRESS`` as it is compared and locked: an address with a slash at its end."""
     place = text.removeprefix(INDEX)
     if "://" not in place:
         if not (Path(place) / RECORD_NAME).is_file():
@@ -53,8 +50,6 @@ def index_candidates(request: WheelRequest, wanted: Sequence[Selection]) -> Iter
     """Of each index that the request names: the plain wheels that may fit, or the nearest where none does.
 
     :param wanted: what the kernels must be able to do; where no wheel can do the first, the next will do.
-    :raises NetworkError: when an index cannot be read.
-    :raises IntegrityError: when one is not signed by whom this user trusts.
     """
     for source in sorted(source for source in request.sources if source.startswith(INDEX)):
         address = source.removeprefix(INDEX)
@@ -68,11 +63,7 @@ def index_candidates(request: WheelRequest, wanted: Sequence[Selection]) -> Iter
 
 
 def read_index_record(address: str) -> IndexRecord:
-    """What an index holds, by its address.
-
-    :raises NetworkError: when it cannot be had, or is not our index.
-    :raises IntegrityError: when this user trusts keys, and none of them has signed it.
-    """
+    """What an index holds, by its address."""
     url = f"{address}{RECORD_NAME}"
     try:
         body = _read(address, RECORD_NAME)

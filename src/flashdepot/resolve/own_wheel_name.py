@@ -26,8 +26,6 @@ def wheel_version(manifest: Manifest) -> str:
 
     It is the same for all systems. Wheels that differ in CUDA, families, selection or architectures differ in it; what
     else may differ, another build of the same, is distinguished by :func:`wheel_build`.
-
-    :raises UsageError: when the source tree gives itself no version that a wheel could have.
     """
     from packaging.version import InvalidVersion, Version  # noqa: PLC0415  (a name is made when there is a library)
 

@@ -35,8 +35,6 @@ def plan_for(
     :param library: what our library must have.
     :param machine: where it would be compiled.
     :param on_note: called with a sentence about what is wrong with the catalog.
-    :raises UsageError: for an upstream or a selection that is not known.
-    :raises NetworkError: when our index that is named as a source cannot be read.
     """
     catalog = load_catalog(depot.root / CATALOG_FOLDER)
     for note in catalog.notes:

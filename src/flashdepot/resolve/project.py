@@ -34,10 +34,7 @@ if TYPE_CHECKING:
 
 
 def library_request(**words: str | None) -> LibraryRequest:
-    """Read a request; ``None`` says nothing. The names are those of :class:`LibraryRequest`.
-
-    :raises UsageError: for a word that is not known.
-    """
+    """Read a request; ``None`` says nothing. The names are those of :class:`LibraryRequest`."""
     if unknown := words.keys() - WORDS.keys():
         word = min(unknown)
         known = ", ".join(WORDS)
@@ -202,8 +199,6 @@ def read_project(path: Path) -> Project:
     """Read a project file. It has the words of the command line; a list may stand for words joined by commas.
 
     A relative path is one from the file's folder.
-
-    :raises UsageError: for a key or a value that is not known, or a file that cannot be read; it names the file.
     """
     from flashdepot.files.documents import parse_toml  # noqa: PLC0415
     from flashdepot.files.trust import planted  # noqa: PLC0415  (a folder without a project needs none of it)
@@ -245,10 +240,7 @@ def _objection(remote: RemoteSettings) -> str:
 
 
 def word_of(value: Any, key: str, path: Path) -> str:
-    """A text or a number of a file; a list of these is joined by commas, as the command line has it.
-
-    :raises UsageError: for anything else.
-    """
+    """A text or a number of a file; a list of these is joined by commas, as the command line has it."""
     members = value if isinstance(value, list) else [value]
     if not members or not all(isinstance(word, (str, int, float)) and not isinstance(word, bool) for word in members):
         raise UsageError(f"{path}: '{key}' must be texts or numbers, or lists of these.")
@@ -278,10 +270,7 @@ def _is_published(upstream: str) -> bool:
 
 
 def require_trust(project: Project, consents: Consents, objections: Sequence[str]) -> None:
-    """Refuse a project file that asks for more than its user has allowed.
-
-    :raises UsageError: with what it asks for, and the command that allows it.
-    """
+    """Refuse a project file that asks for more than its user has allowed."""
     if objections and not consents.given(project.path, project.digest):
         raise UsageError(
             f"{project.path} is not used: {' '.join(objections)}",
@@ -290,10 +279,7 @@ def require_trust(project: Project, consents: Consents, objections: Sequence[str
 
 
 def trusted_remotes(folder: Path) -> tuple[RemoteSettings, ...]:
-    """The remotes of the nearest project file, from a folder upwards.
-
-    :raises UsageError: when the user has not allowed the file.
-    """
+    """The remotes of the nearest project file, from a folder upwards."""
     path = find_project(folder)
     project = read_project(path) if path is not None else None
     if project is None or not project.remotes:

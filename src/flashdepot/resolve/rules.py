@@ -52,8 +52,6 @@ def matches(asked: str, version: str) -> bool:
     """Whether a version is one that was asked for.
 
     ``2.8.3`` is only that one, ``2.8`` all that begin with it, anything with an operator a PEP 440 specifier.
-
-    :raises UsageError: when what was asked for is neither.
     """
     from packaging.specifiers import InvalidSpecifier, SpecifierSet  # noqa: PLC0415  (most ask for no version)
 

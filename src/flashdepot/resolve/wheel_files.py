@@ -77,11 +77,7 @@ class WheelAddress(msgspec.Struct, frozen=True):
 
 
 def read_named(text: str, sha256: str | None) -> WheelAddress | WheelFile:
-    """What ``--wheel`` names: a file that is there, or an address, whose fragment may have the digest as pip's do.
-
-    :raises UsageError: for what is neither, or a digest that is none.
-    :raises IntegrityError: for a file with another digest.
-    """
+    """What ``--wheel`` names: a file that is there, or an address, whose fragment may have the digest as pip's do."""
     if sha256 is not None and not _DIGEST.fullmatch(sha256):
         raise UsageError(f"'{sha256}' is not a SHA-256: expected 64 hexadecimal digits.", hint="sha256sum FILE.whl")
     digest = (sha256 or "").lower()
@@ -111,10 +107,7 @@ def _named_file(path: Path, digest: str) -> WheelFile:
 
 
 def require_digest(address: WheelAddress, *, accept_unverified: bool) -> None:
-    """Stop before an address for whose bytes there is only its own server's word, whatever its source is called.
-
-    :raises IntegrityError: for one without a digest, unless the user accepts that.
-    """
+    """Stop before an address for whose bytes there is only its own server's word, whatever its source is called."""
     if not address.sha256 and not accept_unverified:
         raise IntegrityError(
             f"No SHA-256 is published for {address.filename}: what {address.shown} serves could not be verified.",
@@ -124,11 +117,7 @@ def require_digest(address: WheelAddress, *, accept_unverified: bool) -> None:
 
 
 def have_wheel(address: WheelAddress, downloads: Path, on_progress: Download, on_note: Note) -> WheelFile:
-    """The wheel of an address, fetched unless it is there; kept by its digest for the next time.
-
-    :raises IntegrityError: for other bytes than the expected ones.
-    :raises NetworkError: when it cannot be had.
-    """
+    """The wheel of an address, fetched unless it is there; kept by its digest for the next time."""
     remote = Remote(address.url, address.sha256, address.size)
     place = address.place(downloads)
     _use(place.parent)
@@ -153,7 +142,6 @@ def ask_release(address: WheelAddress, folder: Path) -> WheelAddress:
 
     :param folder: keeps the records, so that GitHub is asked only what is new.
     :raises NotThereError: when that release has no such wheel, or there is no such release.
-    :raises NetworkError: when the record cannot be had.
     """
     if address.sha256 or (url := _record_url(address.shown)) is None:
         return address
@@ -186,7 +174,6 @@ def pin(path: Path, lock: Lock | None, wheel: WheelFile) -> str:
 
     :param lock: what was locked, or what would be; ``None`` for a wheel that the user named.
     :returns: a sentence about what was recorded; empty when nothing had to be.
-    :raises MissingToolError: when the file cannot be written.
     """
     if lock is None or not lock.locked.needs_digest:
         return ""

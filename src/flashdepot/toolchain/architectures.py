@@ -24,7 +24,6 @@ def choose_architectures(option: GpuChoice, host: HostRecord, oldest: Architectu
     """The architectures that are meant, for a host.
 
     :param oldest: the oldest GPU that the kernels run on.
-    :raises IncompatibleError: for a GPU, present or named, that the kernels cannot run on.
     """
     if option is Gpus.UNIVERSAL:
         return ArchitectureChoice(universal_architectures())
@@ -62,7 +61,6 @@ def choose_sass(
     generation is built instead, because all later ones of the generation run that.
 
     :param codes: what the available nvcc can target (``nvcc --list-gpu-code``).
-    :raises MissingToolError: for an architecture that this nvcc cannot serve, with the release that can.
     """
     chosen = set()
     for architecture in wanted:

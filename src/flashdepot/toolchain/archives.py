@@ -76,8 +76,6 @@ def provide_release(label: str, platform: Platform, folder: Path, on_file: OnFil
     the archives because of their SHA-256 in it; what was unpacked is compared with what it was each time.
 
     :param on_file: called with the name of each archive before it is fetched.
-    :raises NetworkError: when it must be fetched and cannot be, or there is no such release.
-    :raises IntegrityError: when the manifest is not one, or an archive is not what it says.
     """
     root = _root(label, platform, folder)
 

@@ -281,10 +281,7 @@ def _same_release(found: Version, asked: Version) -> bool:
 
 
 def identify_toolchain(toolchain: Toolchain) -> ToolchainId:
-    """Versions and SHA-256 of nvcc's programs and of zig, which links as well, read from their files.
-
-    :raises MissingToolError: when one of them is missing or cannot be read.
-    """
+    """Versions and SHA-256 of nvcc's programs and of zig, which links as well, read from their files."""
     nvcc, tools = toolchain.nvcc, []
     for path, digest in zip(nvcc.tools, sha256_files(nvcc.tools), strict=True):
         if digest is None:
@@ -311,7 +308,6 @@ def probe_toolchain(
     """Compile a small CUDA source; the answer for these very programs is kept in ``folder``.
 
     :param host_flags: what nvcc is given for the host compiler's sake.
-    :raises MissingToolError: when the toolchain cannot compile it, with the compiler's first error.
     """
     import tempfile  # noqa: PLC0415  (a choice compiles nothing)
 

@@ -55,16 +55,13 @@ def provide(platform: Platform, python: str, folder: Path, on_file: OnFile) -> P
 
     :param python: the tag of the Python that should import it, ``cp312``.
     :param on_file: called with the name of each wheel before it is fetched.
-    :raises IncompatibleError: for a platform or a Python that PyPI has no CuTe DSL for.
-    :raises NetworkError: when it must be fetched and cannot be.
-    :raises IntegrityError: when what was fetched is not what is pinned.
     """
     wheels = _wheels(platform, python)
     return provide_wheels(_place(wheels, python, folder), wheels, on_file, keep=_is_needed)
 
 
 def is_dsl_provided(platform: Platform, python: str, folder: Path) -> bool:
-    """Whether :func:`provide` finds it in ``folder``; its bytes are not read for that. Raises as that does."""
+    """Whether :func:`provide` finds it in ``folder``; its bytes are not read for that."""
     return _place(_wheels(platform, python), python, folder).is_dir()
 
 

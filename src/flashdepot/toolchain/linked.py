@@ -87,10 +87,7 @@ def verify_shared(facts: SharedLibrary) -> None:
 
 
 def verify_dll(path: Path, names: Sequence[str]) -> None:
-    """Verify what other programs rely on: it exports only our functions and needs only Windows and its C runtime.
-
-    :raises FlashdepotError: when it is broken.
-    """
+    """Verify what other programs rely on: it exports only our functions and needs only Windows and its C runtime."""
     with open_window(path) as window:
         dll = PeFile(window)
         exported, needed, machine = dll.exported, [entry.dll for entry in dll.imports], dll.machine
@@ -123,11 +120,7 @@ class Linked(msgspec.Struct, frozen=True):
 
 
 def require(done: Finished, result: Path) -> None:
-    """Check the program that was to make a library.
-
-    :raises MissingToolError: when the disk filled up.
-    :raises CompileError: when it refused, with its first error.
-    """
+    """Check the program that was to make a library."""
     if done.status != 0:
         if (full := disk_full(result.name, "linked", done.output, result.parent)) is not None:
             raise full

@@ -84,8 +84,6 @@ def named_compiler(folder: Path) -> str:
     """The digest of the nvcc in a folder that ``--cuda`` names, as :attr:`ToolchainId.device_compiler` has it.
 
     Nothing of it is run.
-
-    :raises MissingToolError: when there is none.
     """
     root = named_root(folder)
     program(root)
@@ -103,10 +101,7 @@ def program(root: Path) -> Path:
 
 
 def inspect(root: Path) -> Nvcc:
-    """Ask the nvcc of a toolkit's root folder what it is and what it can do.
-
-    :raises MissingToolError: when there is none or it does not answer.
-    """
+    """Ask the nvcc of a toolkit's root folder what it is and what it can do."""
     from flashdepot.process.run import run  # noqa: PLC0415  (what is foreseen from a record starts no program)
 
     nvcc = program(root)

@@ -267,7 +267,7 @@ def parse_target(text: str) -> TargetSpec:
 
 
 def target_of(platform: Platform) -> TargetSpec:
-    """The target of a platform; raises as :func:`parse_target`."""
+    """The target of a platform."""
     return parse_target(str(platform))
 
 

@@ -61,8 +61,6 @@ def provide_wheels(
     :param tree: the digest of what they unpack to; ``None``: what is there is compared with what it was.
     :param finish: called with the folder before it takes its name.
     :returns: the folder; another one next to it where another user has the name.
-    :raises NetworkError: when a wheel must be fetched and cannot be.
-    :raises IntegrityError: when what was fetched is not what is pinned.
     """
     from flashdepot.files.folders import make_whole  # noqa: PLC0415  (foreseeing a toolchain provides nothing)
 
@@ -154,10 +152,7 @@ def provides(platform: Platform) -> bool:
 
 
 def provide(platform: Platform, folder: Path, on_file: OnFile) -> Path:
-    """The root of the pinned toolkit inside ``folder`` (about 100 MB of wheels); as :func:`provide_wheels`.
-
-    :raises IncompatibleError: for a platform that PyPI has no nvcc for.
-    """
+    """The root of the pinned toolkit inside ``folder`` (about 100 MB of wheels); as :func:`provide_wheels`."""
     if not provides(platform):
         raise IncompatibleError(
             f"PyPI has no nvcc for {platform}.", hint="Install a CUDA toolkit and name its folder: --cuda DIR"

@@ -93,8 +93,6 @@ class Zig(msgspec.Struct, frozen=True):
 
         The first link for a target builds the start files and the stand-ins for the C library's shared ones (10 seconds
         for Linux). They are kept next to zig, and read again and compared whenever they are used, as it is. Each folder has a copy: zig writes into it, and what it links may try to.
-
-        :raises CompileError: when it cannot link for the target.
         """
         built = make_whole(_linked(self.root, target), lambda folder: self._first_link(target, folder))
         shutil.copytree(built, folder / "zig-cache", symlinks=True, copy_function=shutil.copyfile)
@@ -157,9 +155,6 @@ def provide_zig(platform: Platform, folder: Path, on_file: OnFile, version: str)
 
     :param platform: the machine that it runs on.
     :param on_file: called with the name of the wheel before it is fetched.
-    :raises IncompatibleError: for a platform that no wheel is pinned for.
-    :raises NetworkError: when it must be fetched and cannot be.
-    :raises IntegrityError: when what was fetched is not what is pinned.
     """
 
     def finish(root: Path) -> None:
@@ -177,7 +172,7 @@ def provide_zig(platform: Platform, folder: Path, on_file: OnFile, version: str)
 
 
 def zig_folder(platform: Platform, folder: Path, version: str) -> Path:
-    """Where a zig for a platform is in the folder of the toolchains; raises as :func:`provide_zig`."""
+    """Where a zig for a platform is in the folder of the toolchains."""
     return folder / f"zig-{version}-{_wheel(platform, version).sha256[:12]}"
 
 

@@ -49,7 +49,6 @@ def git(*arguments: str, local: bool = False) -> str:
 
     :param local: whether submodules too may come from folders of this machine, which git otherwise refuses.
     :raises GitFailed: when it fails.
-    :raises MissingToolError: when there is no git program.
     """
     settings = _SETTINGS | ({"protocol.file.allow": "always"} if local else {})
     environment = {name: value for name, value in os.environ.items() if name not in _VARIABLES_OF_AN_OUTER_GIT}
@@ -144,7 +143,7 @@ class GitSource(msgspec.Struct, frozen=True):
 
 
 def obtain_commit(layout: Layout, source: GitSource, cache: Path) -> SourceTree:
-    """The tree of a commit, with its submodules, fetching what the cache lacks; raises as :meth:`Sources.obtain`.
+    """The tree of a commit, with its submodules, fetching what the cache lacks.
 
     A branch or tag is looked up again each time; a full commit hash is not, so one that is in the cache works offline.
     """

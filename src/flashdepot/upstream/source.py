@@ -77,7 +77,7 @@ class SourceTree(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, layout: Layout, identity: UpstreamId, root: Path) -> SourceTree:
-        """Read units and features from the files of a tree; raises as :meth:`Layout.require_complete`."""
+        """Read units and features from the files of a tree."""
         from flashdepot.files.directory import PlainFiles  # noqa: PLC0415  (a depot hit on a published version reads none)
 
         files = PlainFiles(root)
@@ -98,7 +98,7 @@ class SourceTree(msgspec.Struct, frozen=True):
 
 
 def read_folder(layout: Layout, root: Path) -> SourceTree:
-    """Take a folder as it is, in place; raises as :meth:`SourceTree.read`, :class:`UsageError` also when it is not there."""
+    """Take a folder as it is, in place."""
     if not root.is_dir():
         raise UsageError(
             f"There is no folder {root}.", hint="Name one that is, or a published version: --upstream VERSION"
@@ -157,7 +157,7 @@ class Sdist(msgspec.Struct, frozen=True):
 
 
 def obtain_sdist(layout: Layout, sdist: Sdist, cache: Path, on_progress: Download | None = None) -> SourceTree:
-    """Fetch and unpack an sdist, each if it is not there whole; raises as :meth:`Sources.obtain`.
+    """Fetch and unpack an sdist, each if it is not there whole.
 
     The file stays next to the tree, so that a tree that was damaged is made again without the network.
     """

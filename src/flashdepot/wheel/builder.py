@@ -64,7 +64,6 @@ def write_wheel(path: Path, entries: Iterable[Entry], info: str, *, stored: bool
     """Write a wheel, whole or not at all; its dist-info folder ``info`` says its version.
 
     :param stored: nothing is compressed, so that the bytes do not depend on Python's zlib.
-    :raises UsageError: when something else has that name.
     """
     rows, record = list[tuple[str, str, str]](), f"{info}/RECORD"
     kind = zipfile.ZIP_STORED if stored else zipfile.ZIP_DEFLATED

@@ -100,10 +100,7 @@ def parse_names(text: str) -> list[Name]:
 
 
 def build_names(names: Sequence[Name], folder: Path) -> list[Wheel]:
-    """Write the wheel of each name into a folder; the same flashdepot writes the same bytes on every machine.
-
-    :raises UsageError: when something else has a wheel's name.
-    """
+    """Write the wheel of each name into a folder; the same flashdepot writes the same bytes on every machine."""
     made = []
     for name in names:
         version = f"{name.version}+flashdepot.{__version__}"
@@ -120,10 +117,7 @@ def pin_names(names: Sequence[Name]) -> tuple[LockedName, ...]:
 
 
 def require_names(pins: Sequence[LockedName]) -> list[Name]:
-    """The names that a lock pins.
-
-    :raises IntegrityError: when this flashdepot makes other wheels of them than the one that wrote the lock.
-    """
+    """The names that a lock pins."""
     names = [NAMES[pin.distribution] for pin in pins if pin.distribution in NAMES]
     made = pin_names(names)
     for pin in pins:
@@ -148,7 +142,7 @@ KERNELS = {
 def write_kernels(folder: Path) -> list[Path]:
     """Write a folder for each of KERNELS, which ``kernels.get_local_kernel`` and ``LOCAL_KERNELS`` load; where they are.
 
-    They import the installed flash-attn and its names. Raises as :func:`build_names`.
+    They import the installed flash-attn and its names.
     """
     return [_write_kernel(folder / name, text) for name, text in KERNELS.items()]
 

@@ -54,20 +54,14 @@ class InstalledTorch(msgspec.Struct, frozen=True):
 
 
 def read_installed_torch(torch: Torch) -> InstalledTorch:
-    """Read the libraries of an installed torch with our own readers.
-
-    :raises IntegrityError: when one of its libraries is damaged.
-    """
+    """Read the libraries of an installed torch with our own readers."""
     exported = exported_symbols(Path(torch.folder, "lib"), torch.libraries)
     by_symbols = abi_of(exported)
     return InstalledTorch(torch, torch.cxx11_abi if by_symbols is None else by_symbols, exported)
 
 
 def exported_symbols(folder: Path, libraries: Iterable[str]) -> frozenset[str]:
-    """All that torch's own ones of some libraries export.
-
-    :raises IntegrityError: when one of them is damaged.
-    """
+    """All that torch's own ones of some libraries export."""
     return frozenset[str]().union(*(_exported(folder / name) for name in libraries if _TORCH_FILE.fullmatch(name)))
 
 
@@ -214,8 +208,6 @@ class Place(msgspec.Struct, frozen=True, dict=True):
         """What a library of CUDA exports here, ``nccl`` or ``cublas``, and its file's name; empty where it is not here.
 
         The files that are ``needed`` count, else all of that name next to torch: its import brings them.
-
-        :raises IntegrityError: when one of them is damaged.
         """
         of_it = re.compile(rf"lib{library}(?:_\w+)?\.so(?:\.\d+)*")
         named = [path for name in needed if of_it.fullmatch(name) and (path := self.find_library(name))]

@@ -58,10 +58,7 @@ _SDIST = re.compile(r"[\w.]+-\d[\w.!+]*\.(?:tar\.(?:gz|bz2|xz|zst)|tgz|zip)")
 
 
 def check_file(path: Path, place: Place) -> Report:
-    """Read a file and compare it with a place. A damaged file is a verdict, not an error.
-
-    :raises UsageError: when there is no such file, or it cannot be read.
-    """
+    """Read a file and compare it with a place. A damaged file is a verdict, not an error."""
     try:
         if (source := source_archive(path)) is not None:
             return source

@@ -110,7 +110,6 @@ class Subject(msgspec.Struct, frozen=True):
 def read_subject(path: Path) -> Subject:
     """Read a wheel, a library or an object.
 
-    :raises IntegrityError: when it is damaged, or stands in for a file that was never fetched.
     :raises OSError: when it cannot be read.
     """
     with open_window(path) as window:

@@ -121,8 +121,6 @@ def licences(files: PlainFiles) -> dict[str, str]:
 
     Both are BSD-3-Clause, whose second condition asks that the text accompanies a binary. A published sdist leaves
     CUTLASS's licence file out; each of its headers begins with the same text.
-
-    :raises UsageError: when the tree has no such text.
     """
     if not (own := files.text("LICENSE")):
         raise _without_licence(files, "LICENSE")

@@ -37,11 +37,7 @@ class Fa3Layout:
     submodules = (_ROOT, CUTLASS_DIR)
 
     def require_complete(self, files: PlainFiles) -> None:
-        """Check that a folder holds FlashAttention-3's kernels and CUTLASS's headers.
-
-        :raises UsageError: when it holds no kernels.
-        :raises MissingToolError: when CUTLASS is not in it.
-        """
+        """Check that a folder holds FlashAttention-3's kernels and CUTLASS's headers."""
         kernels, cutlass = _HEADERS
         if not files.has(kernels):
             raise UsageError(
@@ -80,10 +76,7 @@ def published() -> Mapping[str, Sdist]:
 
 
 def licences(files: PlainFiles) -> dict[str, str]:
-    """The texts of flash-attention and of CUTLASS by project name.
-
-    :raises UsageError: when the tree has none of CUTLASS.
-    """
+    """The texts of flash-attention and of CUTLASS by project name."""
     cutlass = files.text(f"{CUTLASS_DIR}/LICENSE.txt")
     if not cutlass:
         raise UsageError(

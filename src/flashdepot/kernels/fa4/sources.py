@@ -37,11 +37,7 @@ class Fa4Layout:
     submodules: tuple[str, ...] = ()
 
     def require_complete(self, files: PlainFiles) -> None:
-        """Check that a folder holds the modules of the kernels.
-
-        :raises UsageError: when it does not.
-        :raises IncompatibleError: when it was written for another version of CuTe DSL than the one that compiles.
-        """
+        """Check that a folder holds the modules of the kernels."""
         if not files.has(KERNELS):
             raise UsageError(
                 f"{files.root} is not a source tree of FlashAttention-4: it has no {KERNELS}.",
