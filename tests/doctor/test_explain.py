@@ -290,6 +290,42 @@ def test_what_is_supposed_or_warned_of_is_never_certain(line: str) -> None:
     assert (first(line.format(error)).id, first(line.format(error)).certain) == ("gpu-memory-full", False)
 
 
+FULL = "CUDA out of memory"
+
+
+@pytest.mark.parametrize(
+    ("log", "certain"),
+    [
+        (f'Traceback (most recent call last):\n  File "a.py", line 3, in f\n    raise ValueError("{FULL}")\n', False),
+        (f"    142     if spam:\n--> 143         raise RuntimeError('{FULL}')\n", False),
+        (f'  File "a.py", line 3, in f\n    raise ValueError("{FULL}")\nValueError: {FULL}\n', True),
+        (f'  File "<stdin>", line 3, in f\nValueError: {FULL}\n', True),
+        (f"UserWarning: {FULL}\nRuntimeError: {FULL}\n", True),
+    ],
+)
+def test_source_that_a_traceback_shows_proves_nothing_by_itself(log: str, *, certain: bool) -> None:
+    assert (first(log).id, first(log).certain) == ("gpu-memory-full", certain)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f'  File "a.py", line 3, in f\n    raise ValueError(f"{FULL}: {{error}}")',
+        f'if full:\n    raise ValueError("{FULL}")',
+        f'if full:\n    print(\n        "{FULL}"\n    )',
+    ],
+)
+def test_source_that_nobody_ran_shows_nothing(line: str) -> None:
+    assert classes(line) == []
+
+
+def test_what_stands_in_no_step_can_be_of_one_of_the_logs_steps_only() -> None:
+    title = "# Connection reset by peer (torch)\n"
+    assert classes(title) == ["download-failed"]
+    assert classes(title + "\nCollecting torch\n") == ["download-failed"]
+    assert classes(title + "\nTraceback (most recent call last):\n  File 'a.py'\nRuntimeError: spam\n") == []
+
+
 def test_any_module_that_a_build_does_not_find_is_named_and_none_that_a_program_lacks() -> None:
     error = "      ModuleNotFoundError: No module named 'spam_build.tools'\n"
     built = "$ pip install spam\n  Building wheel for spam (pyproject.toml): started\n" + error

@@ -33,6 +33,12 @@ _LEVELS_END = 80
 """Where in a line a logger's level stands: what is only a warning does not say for certain why a command failed."""
 _IS_TOLD = Pattern.parse(SENTENCES.lines["is_told"])
 _IS_SUPPOSED = Pattern.parse(SENTENCES.lines["is_supposed"])
+_IS_TEMPLATE = re.compile(rb"\{[^}]*\}|%[sdr]\b|\.format\(")
+_IS_FRAME = re.compile(rb"[^>\s]\", line \d+(?:, in \S+)?\s*$")
+_IS_NUMBERED = re.compile("[\\s\u2502\u2771>-]{0,12}\\d{1,5}(?: {2,}|\\s*\u2502)".encode())
+_IS_RAISE = re.compile(rb"\W*raise [\w.]+\(")
+_IS_TEXT = re.compile(rb"\s*[fr]?[\"'].+[\"'][,)]*\s*$")
+_IS_ERROR = re.compile(rb"\W*(?:\w+\.)*[A-Z]\w*(?:Error|Exception): ")
 _IS_RAISED = re.compile(rb"\w(?:Error|Exception)\b|\b(?i:error)(?:\[\w+\])?:")
 
 _OWN_TOOLS = frozenset({"cmake", "git"})
@@ -187,7 +193,7 @@ class _Search:
         hits = [hit for hit in found if hit.rule.rank != SYMPTOM] or likely or found
         hidden = frozenset[str]().union(*(hit.rule.hides for hit in hits))
         hits = [hit for hit in hits if hit.rule.id not in hidden]
-        hits.sort(key=lambda hit: (hit.rule.rank, hit.line.number, hit.rule.id))
+        hits.sort(key=lambda hit: (not hit.certain, hit.rule.rank, hit.line.number, hit.rule.id))
         windows, amd = (not self._seen.isdisjoint(texts) for texts in (WINDOWS_SIGNS, AMD_SIGNS))
         return RuleOutcome(
             tuple(
@@ -214,8 +220,15 @@ class _Search:
         context = (suggested and rule.likely_context) or rule.context
         unless = rule.unless + rule.likely_unless if suggested else rule.unless
         own = rule.own and hit.step is not None and _speaks_for_itself(hit.step)
+        if hit.step is None and not self._may_be_of_a_step(rule):
+            return False
         seen = (own or not context or not self._seen.isdisjoint(context)) and self._seen.isdisjoint(unless)
         return seen and not machine.vetoes(rule.veto, hit.line.text, self.facts)
+
+    def _may_be_of_a_step(self, rule: LogRule) -> bool:
+        """Whether what stands in no step, such as a title, can be of one of the log's."""
+        steps = self.story.steps
+        return not steps or any(step.command or step.phase in rule.phases for step in steps)
 
     def _keep_errors(self, piece: _Piece) -> None:
         end, chunk = 0, piece.chunk
@@ -250,7 +263,7 @@ class _Piece(msgspec.Struct, frozen=True):
         if not matches:
             return None
         text = self.chunk.text
-        found = min(matches, key=lambda match: _end_of_line(text, match.end()))
+        found = min(matches, key=lambda match: (not self._proves(rule, match), _end_of_line(text, match.end())))
         return self._hit(rule, found)
 
     def before_any_step(self, rule: LogRule) -> Hit | None:
@@ -266,29 +279,62 @@ class _Piece(msgspec.Struct, frozen=True):
             if detail := pattern.search(self.before + text):
                 groups = {**_groups(detail), **groups}
         line = _line_at(self.chunk, found.start(), found.end())
-        begin = text.rfind(b"\n", 0, found.end()) + 1
-        warns = _WARNS.search(text[begin : begin + _LEVELS_END]) is not None
-        near = text[max(begin, found.start() - _NEAR) : min(_end_of_line(text, found.end()), found.end() + _NEAR)]
-        supposed = warns or (_IS_SUPPOSED.search(near) is not None and not _IS_RAISED.search(near))
-        return Hit(rule, line, groups, certain=rule.warns or not supposed, step=self.scene.at(found.start()))
+        return Hit(rule, line, groups, certain=self._proves(rule, found), step=self.scene.at(found.start()))
 
     def _search(self, rule: LogRule, pattern: Pattern, *, in_step: bool) -> re.Match[bytes] | None:
-        """The first match in a line that counts, of as many as are worth looking at."""
-        text = self.chunk.text
-        found = pattern.search(text)
+        """The first match that proves something, of as many as are worth looking at; else the first that shows something."""
+        text, end, shown = self.chunk.text, 0, None
         for _ in range(_IGNORED):
-            if found is None:
-                return None
-            end = _end_of_line(text, found.end())
-            step = self.scene.at(found.end())
-            if rule.takes(step, known=in_step):
-                begin = text.rfind(b"\n", 0, found.end()) + 1
-                line = text[max(begin, found.start() - _NEAR) : min(end, found.end() + _NEAR)]
-                told = _IS_TOLD.search(line) and not _IS_RAISED.search(line)
-                if not told and not any(other.search(line) for other in (_DOES_WITHOUT, *rule.ignore)):
+            if (found := pattern.search(text, end)) is None:
+                return shown
+            if rule.takes(self.scene.at(found.end()), known=in_step) and self._shows(rule, found):
+                if self._proves(rule, found):
                     return found
-            found = pattern.search(text, end)
-        return None if in_step or (found and not rule.takes(self.scene.at(found.end()))) else found
+                shown = shown or found
+            end = _end_of_line(text, found.end())
+        found = None if shown or in_step else pattern.search(text, end)
+        return found if found and rule.takes(self.scene.at(found.end())) else shown
+
+    def _shows(self, rule: LogRule, found: re.Match[bytes]) -> bool:
+        """Whether the line was printed because something failed: said by nobody, not taken back, and not a template in a source."""
+        near = self._near(found)
+        if _IS_TOLD.search(near) and not _IS_RAISED.search(near):
+            return False
+        if any(other.search(near) for other in (_DOES_WITHOUT, *rule.ignore)):
+            return False
+        return not (_IS_TEMPLATE.search(near) if self._is_source(found) else self._is_code(found))
+
+    def _proves(self, rule: LogRule, found: re.Match[bytes]) -> bool:
+        """Whether the line says for certain what failed: it neither warns nor supposes, and is not source that a traceback shows."""
+        begin = self.chunk.text.rfind(b"\n", 0, found.end()) + 1
+        near = self._near(found)
+        warns = _WARNS.search(self.chunk.text[begin : begin + _LEVELS_END]) is not None
+        supposed = warns or (_IS_SUPPOSED.search(near) is not None and not _IS_RAISED.search(near))
+        return rule.warns or not (supposed or self._is_source(found))
+
+    def _near(self, found: re.Match[bytes]) -> bytes:
+        text = self.chunk.text
+        begin = text.rfind(b"\n", 0, found.end()) + 1
+        return text[max(begin, found.start() - _NEAR) : min(_end_of_line(text, found.end()), found.end() + _NEAR)]
+
+    def _is_source(self, found: re.Match[bytes]) -> bool:
+        """Whether the line is source that a traceback shows: a frame stands before it, or its number in it."""
+        line, before = self._lines(found)
+        return not _IS_ERROR.match(line) and bool(_IS_NUMBERED.match(line) or _IS_FRAME.search(before))
+
+    def _is_code(self, found: re.Match[bytes]) -> bool:
+        """Whether the line is of a program that nobody ran here: it raises, or is a text in a call."""
+        line, before = self._lines(found)
+        return bool(
+            _IS_RAISE.match(line) or (_IS_TEXT.match(line) and before.rstrip().endswith((b"(", b",", b'"', b"'")))
+        )
+
+    def _lines(self, found: re.Match[bytes]) -> tuple[bytes, bytes]:
+        """The line of a match and the one before it, of long ones what is next to the end of line between them."""
+        text = self.chunk.text
+        begin = text.rfind(b"\n", 0, found.end()) + 1
+        before = text.rfind(b"\n", 0, max(0, begin - 1)) + 1
+        return text[begin : min(_end_of_line(text, begin), begin + LINE_CAP)], text[max(before, begin - _NEAR) : begin]
 
 
 def _groups(found: re.Match[bytes]) -> dict[str, str]:
