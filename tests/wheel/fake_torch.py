@@ -31,6 +31,12 @@ class Device:
     def __str__(self):
         return f"{self.type}:{self.index}" if self.type == "cuda" else self.type
 
+    def __eq__(self, other):
+        return str(self) == str(other)
+
+    def __hash__(self):
+        return hash(str(self))
+
 
 CUDA, CPU = Device(), Device("cpu")
 
@@ -163,6 +169,14 @@ def full(shape, value, dtype=float32, device=CPU):
     return Tensor(shape, dtype, device, values=[value] * math.prod(shape))
 
 
+def empty_strided(torch, shape, strides, dtype):
+    """Make a tensor on the current device without torch's dispatcher, as code compiled by torch does."""
+    assert type(shape) is type(strides) is tuple
+    tensor = Tensor(shape, dtype, Device("cuda", torch.cuda.current), strides)
+    torch.undispatched.append(tensor)
+    return tensor
+
+
 def empty_like(tensor):
     return Tensor(tensor.shape, tensor.dtype, tensor.device, base=("like", tensor))
 
@@ -190,6 +204,8 @@ class FunctionBase:
 class Function(FunctionBase):
     """A torch.autograd.Function whose forward is called and whose backward nobody asks for."""
 
+    _backward_cls = types.SimpleNamespace()
+
 
 class Library:
     """A torch.library.Library that notes which function serves which operator on which device."""
@@ -202,9 +218,12 @@ class Library:
 
 
 def modules():
-    """Make the entries of sys.modules. `torch.workspaces` has every uint8 tensor that was made."""
+    """Make the entries of sys.modules.
+
+    `torch.workspaces` has every uint8 tensor that was made, `torch.undispatched` what was made without the dispatcher.
+    """
     torch = types.ModuleType("torch")
-    torch.workspaces = []
+    torch.workspaces, torch.undispatched = [], []
 
     def noting(make):
         def made(*shape, dtype=float32, device=CPU):
@@ -234,6 +253,11 @@ def modules():
     cuda.is_current_stream_capturing = lambda: cuda.current in cuda.capturing
     torch._C = c = types.ModuleType("torch._C")
     c._cuda_getCurrentRawStream = lambda index: 0x5000 + index
+    c._cuda_getDevice = lambda: cuda.current
+    c._dynamo = types.ModuleType("torch._C._dynamo")
+    c._dynamo.guards = types.ModuleType("torch._C._dynamo.guards")
+    c._dynamo.guards._empty_strided_cuda = lambda shape, strides, dtype: empty_strided(torch, shape, strides, dtype)
+    torch.dtype, torch.device = Dtype, Device
     torch.Tensor, torch.is_grad_enabled = Tensor, lambda: True
     torch.around = around = Around()
     c._len_torch_dispatch_stack = lambda: around.dispatch_modes
@@ -251,5 +275,5 @@ def modules():
     torch.library = types.SimpleNamespace(custom_op=None, Library=functools.partial(Library, torch.kernels))
     nn, functional = types.ModuleType("torch.nn"), types.ModuleType("torch.nn.functional")
     functional.pad = pad
-    made = (torch, cuda, nn, functional, c, c._functorch, compiler, autograd, function)
+    made = (torch, cuda, nn, functional, c, c._functorch, c._dynamo, c._dynamo.guards, compiler, autograd, function)
     return {module.__name__: module for module in made}

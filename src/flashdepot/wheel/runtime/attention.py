@@ -13,11 +13,12 @@ import torch
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
-from .backward import differentiate, differentiate_plain
+from .backward import differentiate
 from .dispatch import CAN_ASK, is_compiling, is_plain
 from .forward import attend_dense, attend_packed
 from .kvcache import fwd_kvcache
 from .layout import EMPTY_LSE_NEG_INF
+from .templates import again
 from .tensors import int32
 
 
@@ -138,14 +139,21 @@ def gradients(
     *,
     d_lse: Any = None,
     sink: Any = None,
+    key: Any = None,
 ) -> tuple[Any, Any, Any, Any, Any]:
-    """Return dq, dk and dv, written where they are given, the gradient of sink or None, and softmax_d."""
+    """Return dq, dk and dv, written where they are given, the gradient of sink or None, and softmax_d.
+
+    :param key: as :func:`differentiate` takes it.
+    """
     if how.seqused_k is not None or how.page_table is not None:
         raise refuse("a backward pass with seqused_k or page_table", "no kernel has one; pass cu_seqlens_k instead")
     lengths = None
     if how.cu_seqlens_q is not None or how.cu_seqlens_k is not None:
         lengths = _lengths(q, k, how)
-    d_out, q, k, v, out = _contiguous(d_out), _contiguous(q), _contiguous(k), _contiguous(v), _contiguous(out)
+    given = (d_out, q, k, v, out)
+    d_out, q, k, v, out = (_contiguous(tensor) for tensor in given)
+    if any(tensor is not copy for tensor, copy in zip(given, (d_out, q, k, v, out))):
+        key = None
     dq, dk, dv = (given if given is not None else _empty_like(of) for given, of in zip(into, (q, k, v)))
     d_sink, scores = None, None
     if sink is not None:
@@ -157,6 +165,7 @@ def gradients(
         sink=scores,
         d_sink=d_sink,
         flags=how.flags,
+        key=key,
     )
     return dq, dk, dv, None if d_sink is None else d_sink.to(sink.dtype), softmax_d
 
@@ -236,19 +245,29 @@ class _Attention(torch.autograd.Function):  # type: ignore[misc]  # torch is Any
 
 def _backward(ctx: Any, d_out: Any, d_lse: Any) -> tuple[Any, ...]:
     q, k, v, out, lse, sink = ctx.saved_tensors
-    how = ctx.how
-    if d_lse is sink is how.seqused_k is how.page_table is None and d_out is not None:
-        is_dense = how.cu_seqlens_q is how.cu_seqlens_k is None
-        made = differentiate_plain(d_out, q, k, v, out, lse, None if is_dense else _lengths(q, k, how), how)
+    how, key = ctx.how, None
+    cu_q, cu_k, used, longest_q, longest_k, table, *mask = how
+    if d_lse is sink is used is table is None and d_out is not None:
+        # All of one dtype and on one device, as the forward pass saw to; lists and lengths too are those that it read.
+        sizes = (q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), out.stride(), d_out.stride())
+        ends, after = None, (0, 0)
+        if cu_q is not None and cu_k is not None:
+            ends, after = (cu_q.shape, longest_q, longest_k), (cu_q.data_ptr(), cu_k.data_ptr())
+        key = (*sizes, q.dtype, q.device, ends, *mask)
+        given = (q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr(), d_out.data_ptr())
+        made = again(key, given, (lse.data_ptr(),), after)
         if made is not None:
             return (*made, None, None, None)
     d_out = torch.zeros_like(out) if d_out is None else d_out
-    dq, dk, dv, d_sink, _ = gradients(d_out, q, k, v, out, lse, how, d_lse=d_lse, sink=sink)
+    dq, dk, dv, d_sink, _ = gradients(d_out, q, k, v, out, lse, how, d_lse=d_lse, sink=sink, key=key)
     return dq, dk, dv, None, d_sink, None
 
 
 _once = once_differentiable(_backward)
 """With create_graph: a second derivative is an error."""
+
+# Nor is there anything to choose between backward and vjp.
+_Attention._backward_cls.apply = _Attention.backward  # noqa: SLF001
 
 # What Function.apply does before it comes there is for arguments that is_plain has ruled out.
 differentiable = super(torch.autograd.Function, _Attention).apply

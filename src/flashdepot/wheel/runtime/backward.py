@@ -9,6 +9,8 @@ import torch
 from .layout import CAUSAL, DETERMINISTIC
 from .library import BACKWARD, BACKWARD_MORE, forced_family, run_backward, with_more
 from .numbers import check_dropout, positive_scale, rounded, windows
+from .templates import BACKWARD as DIFFERENTIATE
+from .templates import keep
 from .tensors import (
     DTYPES,
     alibi,
@@ -25,7 +27,7 @@ from .tensors import (
 )
 
 # Names of this module are found sooner than attributes of torch, as in the forward pass.
-_empty, _empty_like, _zeros, _float32 = torch.empty, torch.empty_like, torch.zeros, torch.float32
+_empty, _zeros, _float32 = torch.empty, torch.zeros, torch.float32
 _pack, _size = BACKWARD.pack, BACKWARD.size
 _DENSE_Q = "batch_size, seqlen_q, num_heads, head_size"
 _DENSE_K = "batch_size, seqlen_k, num_heads_k, head_size"
@@ -161,11 +163,13 @@ def differentiate(
     d_sink: Any = None,
     flags: int = 0,
     zero: bool = False,
+    key: Any = None,
 ) -> Any:
     """Write the gradients of tensors that belong together, which nobody checks here, and return softmax_d.
 
     :param lengths: of a packed call: batch, the longest sequences, and the addresses of cu_seqlens.
     :param flags: those of the forward pass beside its mask.
+    :param key: under which the call's struct is kept. Such a call makes no softmax_d, and None is returned.
     """
     device = q.get_device()
     if lengths is None:
@@ -181,7 +185,9 @@ def differentiate(
         address, rows_q, rows_k, shape = packed, 0, 0, (h, total_q + 128 * b)
     of_q, of_k = (rows_q * d, h * d, d), (rows_k * d, hk * d, d)
     of_o, of_v = (of_q, of_k) if wide == d else ((rows_q * wide, h * wide, wide), (rows_k * wide, hk * wide, wide))
-    softmax_d = (_zeros if zero else _empty)(*shape, dtype=_float32, device=q.device)
+    softmax_d = None
+    if key is None:
+        softmax_d = (_zeros if zero else _empty)(*shape, dtype=_float32, device=q.device)
     if left >= 0 or right >= 0:
         mask, left, right = windows(causal, left, right, sk)
     else:
@@ -195,63 +201,17 @@ def differentiate(
         *(*laid_out(scaled, of_q, address), *laid_out(k, of_k, address), *laid_out(v, of_v, address)),
         *(*laid_out(out, of_o, address, "out tensor"), *laid_out(dout, of_o, address, "dout tensor")),
         *(*laid_out(dq, of_q, address, "dq"), *laid_out(dk, of_k, address, "dk"), *laid_out(dv, of_v, address, "dv")),
-        *(lse.data_ptr(), softmax_d.data_ptr(), 0, 0, *slopes, cu_q, cu_k, rng_state),
+        *(lse.data_ptr(), 0 if softmax_d is None else softmax_d.data_ptr(), 0, 0, *slopes, cu_q, cu_k, rng_state),
     )
     if wide != d or d_lse is not None or sink is not None:
         pointers = (0 if tensor is None else tensor.data_ptr() for tensor in (d_lse, sink, d_sink))
         arguments = with_more(arguments, BACKWARD_MORE.pack(*pointers, wide))
-    run_backward(arguments, q, zero=zero)
+    arguments = run_backward(arguments, q, zero=zero)
     if scale < 0:
         dq.neg_()
+    elif key is not None:
+        keep(key, DIFFERENTIATE, arguments, device, (dq, dk, dv))
     return softmax_d
-
-
-def differentiate_plain(
-    dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, lengths: tuple[int, int, int, int, int] | None, how: Any
-) -> tuple[Any, Any, Any] | None:
-    """Return dq, dk and dv of a call that says no more than :class:`How`, or None where :func:`differentiate` is to do it.
-
-    It does the same at two thirds of the cost, for contiguous tensors of one head dim, and without softmax_d.
-
-    :param lengths: as there.
-    """
-    if (
-        how.scale <= 0
-        or v.shape[-1] != q.shape[-1]
-        or not (q.is_contiguous() and k.is_contiguous() and v.is_contiguous())
-        or not (out.is_contiguous() and dout.is_contiguous())
-    ):
-        return None
-    if lengths is None:
-        b, sq, h, d = q.shape
-        _, sk, hk, _ = k.shape
-        cu_q = cu_k = total_q = total_k = 0
-        row_q, row_k = h * d, hk * d
-        batch_q, batch_k = sq * row_q, sk * row_k
-    else:
-        (total_q, h, d), (total_k, hk, _) = q.shape, k.shape
-        b, sq, sk, cu_q, cu_k = lengths
-        row_q, row_k, batch_q, batch_k = h * d, hk * d, 0, 0
-    left, right, mask = how.left, how.right, CAUSAL if how.causal else 0
-    if left >= 0 or right >= 0:
-        mask, left, right = windows(how.causal, left, right, sk)
-    else:
-        left = right = 0
-    device, softcap = q.get_device(), how.softcap
-    dq, dk, dv = _empty_like(q), _empty_like(k), _empty_like(v)
-    # fmt: off
-    arguments = _pack(
-        _size, how.flags | mask | (DETERMINISTIC if how.deterministic else 0), device, DTYPES[q.dtype],
-        current_stream(device), b, sq, sk, h, hk, d, total_q, total_k, how.scale, softcap if softcap > 0 else 0.0, 0.0,
-        forced_family(), left, right,
-        q.data_ptr(), batch_q, row_q, d, k.data_ptr(), batch_k, row_k, d, v.data_ptr(), batch_k, row_k, d,
-        out.data_ptr(), batch_q, row_q, d, dout.data_ptr(), batch_q, row_q, d, dq.data_ptr(), batch_q, row_q, d,
-        dk.data_ptr(), batch_k, row_k, d, dv.data_ptr(), batch_k, row_k, d,
-        lse.data_ptr(), 0, 0, 0, 0, 0, cu_q, cu_k, 0,
-    )
-    # fmt: on
-    run_backward(arguments, q)
-    return dq, dk, dv
 
 
 def _check(q: Any, k: Any, v: Any, out: Any, dout: Any, device: int, q_words: str, k_words: str) -> None:

@@ -17,7 +17,7 @@ import torch
 
 from .attention import How, differentiable
 from .dispatch import CAN_ASK, OPERATORS, is_compiling, is_plain
-from .forward import attend_dense, attend_packed, fwd
+from .forward import attend_dense, attend_in_one, attend_packed, fwd
 from .tensors import NotContiguousError
 
 
@@ -88,7 +88,15 @@ def _dense_kv(q: Any, kv: Any, *others: Any) -> Any:
 
 
 def _dense_qkv(qkv: Any, *others: Any) -> Any:
-    return None if _wants_gradient(qkv) else _dense(*qkv.unbind(2), *others)
+    if _wants_gradient(qkv):
+        return None
+    dropout, scale, causal, (left, right), softcap, alibi_slopes, _, return_softmax, _ = others
+    if not dropout and not return_softmax and alibi_slopes is None:
+        scale = qkv.shape[-1] ** -0.5 if scale is None else scale
+        out = attend_in_one(qkv, scale, causal, left, right, softcap)
+        if out is not None:
+            return out
+    return _dense(*qkv.unbind(2), *others)
 
 
 def _packed(

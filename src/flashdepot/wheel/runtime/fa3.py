@@ -32,7 +32,6 @@ _WHY = {
     "cu_seqlens_q": "with new keys, queries are (batch, rows, heads, head_dim)",
 }
 
-
 _NAMED = {"out_": "out", "causal": "is_causal", "rotary_interleaved": "is_rotary_interleaved"}
 """What upstream's Python calls arguments of its operator."""
 
@@ -97,10 +96,9 @@ def flash_attn_func(
 ) -> Any:
     """Attention over q (b, sq, h, d), k (b, sk, hk, d) and v (b, sk, hk, dv): out, and lse (b, h, sq) if asked for."""
     words = Words(qv, q_descale, k_descale, v_descale, attention_chunk)
-    asked = return_attn_probs
     scale = _scale_of(q, qv, softmax_scale)
-    how = how_of(q, scale, causal, window_size, softcap, deterministic=deterministic, lse=asked)
-    return _attention(q, k, v, how, words, lse=asked)
+    how = how_of(q, scale, causal, window_size, softcap, deterministic=deterministic, lse=return_attn_probs)
+    return _attention(q, k, v, how, words, lse=return_attn_probs)
 
 
 def flash_attn_varlen_func(
@@ -131,10 +129,9 @@ def flash_attn_varlen_func(
     """Attention over packed sequences, q (total_q, h, d): out, and lse (h, total_q) if asked for."""
     words = Words(qv, q_descale, k_descale, v_descale, attention_chunk, seqused_q)
     lengths = (cu_seqlens_q, cu_seqlens_k, seqused_k, max_seqlen_q, max_seqlen_k, None)
-    asked = return_attn_probs
     scale = _scale_of(q, qv, softmax_scale)
-    how = how_of(q, scale, causal, window_size, softcap, lengths, deterministic=deterministic, lse=asked)
-    return _attention(q, k, v, how, words, lse=asked)
+    how = how_of(q, scale, causal, window_size, softcap, lengths, deterministic=deterministic, lse=return_attn_probs)
+    return _attention(q, k, v, how, words, lse=return_attn_probs)
 
 
 def flash_attn_qkvpacked_func(
@@ -159,9 +156,8 @@ def flash_attn_qkvpacked_func(
         heads_k = (qkv.shape[2] - num_heads_q) // 2
         q, k, v = qkv.split([num_heads_q, heads_k, heads_k], -2)
     words = Words(None, q_descale, k_descale, v_descale, attention_chunk)
-    asked = return_attn_probs
-    how = how_of(q, softmax_scale, causal, window_size, softcap, deterministic=deterministic, lse=asked)
-    return _attention(q, k, v, how, words, lse=asked)
+    how = how_of(q, softmax_scale, causal, window_size, softcap, deterministic=deterministic, lse=return_attn_probs)
+    return _attention(q, k, v, how, words, lse=return_attn_probs)
 
 
 def flash_attn_with_kvcache(
@@ -302,8 +298,7 @@ def _forward(
     lengths = (cu_seqlens_q, cu_seqlens_k, seqused_k, max_seqlen_q, max_seqlen_k, page_table)
     how = how_of(q, softmax_scale, is_causal, (window_size_left, window_size_right), softcap, lengths, lse=lse)
     cache = Appended(k_new, v_new, kv_batch_idx, leftpad_k)
-    if cache.is_any:
-        _require_none(cu_seqlens_q=cu_seqlens_q)
+    _require_none(cu_seqlens_q=cu_seqlens_q if cache.is_any else None)
     if words.are_said(q):
         if rotary_cos is not None:
             raise refuse("rotary_cos is set", "FP8 and qv have no rotary embedding")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-import threading
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
+from .dropout import Philox, reserve
 from .layout import CAUSAL
 from .library import DENSE_FORWARD, FORWARD, PACKED_FORWARD, run_forward
 from .numbers import check_dropout, positive_scale, rounded, windows
+from .templates import DENSE, PACKED, again, alike, keep
 from .tensors import (
     Address,
     alibi,
@@ -80,7 +81,7 @@ def fwd(
         *(0, 0, 0, 0),
         *(0, 0, 0),
         *_NO_CACHE,
-        *_reserve(gen, q.get_device(), b, h),
+        *reserve(gen, q.get_device(), b, h),
         *(rng_state.data_ptr(), p.data_ptr()),
     )
     run_forward(arguments, q)
@@ -105,9 +106,34 @@ def attend_dense(
 
     ``v`` may have another head dim than k. ``flags`` are those beside the mask's, ``sink`` is (heads) float32.
     """
+    key = None
+    if out is alibi_slopes is sink is None and scale > 0:
+        key = (alike(q, k, v), scale, causal, left, right, softcap, flags)
+        made = again(key, (q.data_ptr(), k.data_ptr(), v.data_ptr()))
+        if made is not None:
+            return made[0], made[1]
     q, out, lse, wide, start, rest = _dense_fields(q, k, v, out, alibi_slopes, scale, causal, left, right, flags)
-    run_forward(_pack_dense(_size_dense, *start, softcap if softcap > 0 else 0.0, 0.0, 0, *rest), q, wide, sink)
+    arguments = _pack_dense(_size_dense, *start, softcap if softcap > 0 else 0.0, 0.0, 0, *rest)
+    arguments = run_forward(arguments, q, wide, sink)
+    if key is not None:
+        keep(key, DENSE, arguments, q.get_device(), (out, lse))
     return out, lse
+
+
+def attend_in_one(qkv: Any, scale: float, causal: bool, left: int, right: int, softcap: float) -> Any:
+    """Return out of :func:`attend_dense` over the three of qkv (b, s, 3, h, d), without making views of them.
+
+    None where no such call was done before.
+    """
+    if qkv.dim() != 5:  # noqa: PLR2004
+        return None
+    b, s, _, h, d = qkv.shape
+    batch, row, step, head, last = qkv.stride()
+    one = ((b, s, h, d), (batch, row, head, last), qkv.dtype, qkv.device)
+    at, step = qkv.data_ptr(), step * qkv.element_size()
+    key = ((*one, *one, *one), scale, causal, left, right, softcap, 0)
+    made = again(key, (at, at + step, at + 2 * step))
+    return None if made is None else made[0]
 
 
 def _dense_fields(
@@ -213,7 +239,7 @@ def varlen_fwd(
         _size,
         *(*start, softcap if softcap > 0 else 0.0, p_dropout, 0, *rest),
         *_NO_CACHE,
-        *(_reserve(gen, q.get_device(), b, h) if p_dropout > 0 else _Philox()),
+        *(reserve(gen, q.get_device(), b, h) if p_dropout > 0 else Philox()),
         *(rng_state.data_ptr(), p.data_ptr()),
     )
     run_forward(arguments, q)
@@ -242,9 +268,20 @@ def attend_packed(
     sink: Any = None,
 ) -> tuple[Any, Any]:
     """Return what :func:`varlen_fwd` returns first, out and softmax_lse; ``flags`` and ``sink`` as in a dense call."""
+    key = None
+    if out is alibi_slopes is sink is seqused_k is leftpad_k is block_table is None and scale > 0:
+        longest = (max_seqlen_q, max_seqlen_k)
+        key = (alike(q, k, v, cu_seqlens_q, cu_seqlens_k), *longest, scale, causal, left, right, softcap, flags)
+        lists = (cu_seqlens_q.data_ptr(), cu_seqlens_k.data_ptr())
+        made = again(key, (q.data_ptr(), k.data_ptr(), v.data_ptr()), (), lists)
+        if made is not None:
+            return made[0], made[1]
     keys = (cu_seqlens_q, cu_seqlens_k, seqused_k, leftpad_k, block_table, alibi_slopes, max_seqlen_q, max_seqlen_k)
     q, out, lse, wide, start, rest = _packed_fields(q, k, v, out, *keys, scale, causal, left, right, flags)
-    run_forward(_pack_packed(_size_packed, *start, softcap if softcap > 0 else 0.0, 0.0, 0, *rest), q, wide, sink)
+    arguments = _pack_packed(_size_packed, *start, softcap if softcap > 0 else 0.0, 0.0, 0, *rest)
+    arguments = run_forward(arguments, q, wide, sink)
+    if key is not None:
+        keep(key, PACKED, arguments, q.get_device(), (out, lse))
     return out, lse
 
 
@@ -339,49 +376,3 @@ def _refuse_dense(q: Any, k: Any) -> None:
     if q.dim() != 4:  # noqa: PLR2004
         refuse_shape(q, "q", "batch_size, seqlen_q, num_heads, head_size")
     refuse_shape(k, "k", _KEYS)
-
-
-_lock = threading.Lock()
-"""torch's own lock of a generator cannot be held over two calls."""
-
-_64_BITS = (1 << 64) - 1
-
-
-class _Philox(NamedTuple):
-    """Where a call's random numbers begin, in the order of the fields of fa_fwd_args."""
-
-    seed: int = 0
-    offset: int = 0
-    seed_pointer: int = 0
-    offset_pointer: int = 0
-    offset_intragraph: int = 0
-
-
-def _reserve(generator: Any, device: int, batch: int, heads: int) -> _Philox:
-    """Take the random numbers of one call from a generator, and advance it by what upstream advances it.
-
-    :param generator: of that device; None for torch's default one.
-    :raises RuntimeError: while a CUDA graph is captured and this torch has no Generator.philox_state.
-    """
-    if generator is None:
-        generator = torch.cuda.default_generators[device]
-    increment = batch * heads * 32  # a multiple of 4, as the generator wants it
-    with torch.cuda.device(device):  # whose stream may be the one that is captured
-        if hasattr(generator, "philox_state"):
-            return _from_state(*generator.philox_state(increment))
-        if torch.cuda.is_current_stream_capturing():
-            raise RuntimeError(
-                f"dropout in a CUDA graph needs torch.Generator.philox_state, which torch {torch.__version__} does "
-                "not have: use torch 2.15 or newer, dropout_p=0.0, or leave this call out of the graph"
-            )
-    with _lock:
-        offset = generator.get_offset()
-        generator.set_offset(offset + increment)
-    return _Philox(generator.initial_seed() & _64_BITS, offset)
-
-
-def _from_state(seed: Any, offset: Any, intragraph: Any) -> _Philox:
-    """In a graph seed and offset live on the device, where each replay sets them anew."""
-    if seed.is_cuda:
-        return _Philox(0, 0, seed.data_ptr(), offset.data_ptr(), intragraph.item() & _64_BITS)
-    return _Philox(seed.item() & _64_BITS, offset.item() & _64_BITS)

@@ -11,6 +11,7 @@ from .forward import paged
 from .layout import ROTARY_INTERLEAVED
 from .library import CACHE_FORWARD, run_forward
 from .numbers import positive_scale, windows
+from .templates import CACHE, again, alike, keep
 from .tensors import (
     Address,
     alibi,
@@ -62,6 +63,15 @@ def fwd_kvcache(
     :returns: out as q, and softmax_lse (b, h, sq) float32.
     :raises RuntimeError: for arguments or a GPU that the library refuses.
     """
+    key = None
+    if out is alibi_slopes is rotary_cos is cache_batch_idx is leftpad_k is sink is None and softmax_scale > 0:
+        numbers = (softmax_scale, is_causal, window_size_left, window_size_right, softcap, num_splits, flags)
+        tables = (block_table, k, v, seqlens_k)
+        key = (alike(q, kcache, vcache, *tables), *numbers)
+        at = [0 if tensor is None else tensor.data_ptr() for tensor in tables]
+        made = again(key, (q.data_ptr(), kcache.data_ptr(), vcache.data_ptr()), (), at)
+        if made is not None:
+            return made
     device, dtype = read_kind(q, kcache, vcache, "kcache", "vcache")
     try:
         b, sq, h, d = q.shape
@@ -126,7 +136,9 @@ def fwd_kvcache(
         *(*dense(q), *dense(cache_k), *dense(cache_v), *dense(out, "Output tensor"), lse.data_ptr(), 0, 0),
         *(*slopes, 0, 0, 0, leftpad, table, table_stride, page_size, *new, seqlens, batch_index, *rotary),
     )
-    run_forward(arguments, q, 0 if wide == d else cache_v.shape[-1], sink)
+    arguments = run_forward(arguments, q, 0 if wide == d else cache_v.shape[-1], sink)
+    if key is not None and not padding:
+        keep(key, CACHE, arguments, device, (out, lse))
     if padding:
         out = out[..., :wide]
         if given is not None:

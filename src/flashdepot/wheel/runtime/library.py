@@ -39,9 +39,10 @@ def _through(fields: Sequence[tuple[str, str]], last: str) -> Sequence[tuple[str
     return fields[: [name for name, _ in fields].index(last) + 1]
 
 
-def _offset(fields: Sequence[tuple[str, str]], name: str) -> int:
+def field_offset(fields: Sequence[tuple[str, str]], name: str) -> int:
+    """Where a field of 8 bytes lies in a struct."""
     before = _struct(_through(fields, name)[:-1])
-    return before.size  # of the pointer `name`, which is aligned as "0Q" is
+    return before.size  # it is aligned as "0Q" is
 
 
 FORWARD = _struct(_through(FORWARD_FIELDS, "p_debug"))  # which family runs it is left to the library
@@ -59,8 +60,8 @@ BACKWARD_MORE = Struct("@PPPi4x")
 """d_lse, sink, d_sink and head_dim_v, which come after BACKWARD's fields."""
 
 _WORKSPACE = Struct("@PQ")
-_FORWARD_WORKSPACE = _offset(FORWARD_FIELDS, "workspace")
-_BACKWARD_WORKSPACE = _offset(BACKWARD_FIELDS, "workspace")
+_FORWARD_WORKSPACE = field_offset(FORWARD_FIELDS, "workspace")
+_BACKWARD_WORKSPACE = field_offset(BACKWARD_FIELDS, "workspace")
 _empty, _uint8 = torch.empty, torch.uint8
 
 FAMILY = "FLASH_ATTENTION_FAMILY"
@@ -82,12 +83,12 @@ def _forced() -> int:
 _family = _forced()
 
 _c = _open()
-_fwd, _fwd_workspace = _c.fa_fwd, _c.fa_fwd_workspace
-_bwd, _bwd_workspace = _c.fa_bwd, _c.fa_bwd_workspace
+forward_call, _fwd_workspace = _c.fa_fwd, _c.fa_fwd_workspace
+backward_call, _bwd_workspace = _c.fa_bwd, _c.fa_bwd_workspace
 _last_error = _c.fa_last_error
 for _function, _arguments in (
-    (_fwd, (c_char_p,)),
-    (_bwd, (c_char_p,)),
+    (forward_call, (c_char_p,)),
+    (backward_call, (c_char_p,)),
     (_fwd_workspace, (c_char_p, c_void_p, c_void_p)),
     (_bwd_workspace, (c_char_p, c_void_p)),
     (_last_error, ()),
@@ -97,8 +98,8 @@ for _function, _arguments in (
 _last_error.restype = c_char_p
 
 
-def run_forward(arguments: bytes, q: Any, head_dim_v: int = 0, sink: Any = None) -> None:
-    """Call fa_fwd with the workspace that it wants, on the device of ``q``.
+def run_forward(arguments: bytes, q: Any, head_dim_v: int = 0, sink: Any = None) -> bytes:
+    """Call fa_fwd with the workspace that it wants, on the device of ``q``, and return the struct that it got.
 
     :param arguments: one of the structs above; ``head_dim_v`` and ``sink`` (heads, float32) are added to it, unless it is
         the whole one, which has them.
@@ -113,12 +114,13 @@ def run_forward(arguments: bytes, q: Any, head_dim_v: int = 0, sink: Any = None)
     if need:
         workspace = _empty(need.value, dtype=_uint8, device=q.device)
         arguments = _with_workspace(arguments, _FORWARD_WORKSPACE, workspace)
-    if _fwd(arguments):
+    if forward_call(arguments):
         raise _error()
+    return arguments
 
 
-def run_backward(arguments: bytes, q: Any, *, zero: bool = False) -> None:
-    """Call fa_bwd with the workspace that it wants, on the device of ``q``.
+def run_backward(arguments: bytes, q: Any, *, zero: bool = False) -> bytes:
+    """Call fa_bwd with the workspace that it wants, on the device of ``q``, and return the struct that it got.
 
     :param zero: clear the workspace first, so that rows which no sequence covers come out as zeros.
     :raises RuntimeError: with the library's own text, for every status but FA_STATUS_OK.
@@ -129,8 +131,9 @@ def run_backward(arguments: bytes, q: Any, *, zero: bool = False) -> None:
     if need:
         workspace = (torch.zeros if zero else _empty)(need.value, dtype=_uint8, device=q.device)
         arguments = _with_workspace(arguments, _BACKWARD_WORKSPACE, workspace)
-    if _bwd(arguments):
+    if backward_call(arguments):
         raise _error()
+    return arguments
 
 
 def with_more(arguments: bytes, more: bytes) -> bytes:
