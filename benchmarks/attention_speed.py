@@ -1,10 +1,11 @@
-"""Times flash_attn as a caller gets it beside torch's cuDNN and FlashAttention-2, forward and backward.
+"""Times flash_attn as a caller gets it beside torch's cuDNN and FlashAttention-2, and FlashAttention-3, over random problems.
 
-Usage: python benchmarks/attention_speed.py [--lengths 512,4096] [--csv FILE]      on all GPUs that are visible, each a share;
-       with torch, the wheel, and flashdepot
+Usage: python benchmarks/attention_speed.py [--count 500] [--seed N] [--csv FILE] [--seconds S]      on all GPUs that are visible,
+       each a share; with torch and the wheel, and upstream's flash_attn_interface if it is to be compared
+       python benchmarks/attention_speed.py --read FILE...      what such files say
 
-Rivals take turns; a figure is the median of the rounds, in TFLOP/s, where a backward pass counts as 2.5 forward passes.
-"fa2" is the wheel's own, forced; "torch flash" is torch's copy of FlashAttention-2.
+Half of the problems are packed sequences. Lengths, batches and numbers of sequences are drawn by their logarithm. Rivals take
+turns; a figure is the median of the rounds, in microseconds of the GPU, which waits until the host has launched all that is timed.
 """
 
 from __future__ import annotations
@@ -14,226 +15,275 @@ import csv
 import itertools
 import math
 import os
+import random
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-from family_speed import milliseconds
 from flash_attn import flash_attn_func, flash_attn_varlen_func
-from flash_attn_2_cuda import library
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from flashdepot.prove.speed import Run
+from flashdepot.prove.tune import milliseconds
 
-DIMS = (64, 96, 128, 192, 256)
-LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
-GROUPS = (1, 4, 8)
-TOKENS = 16384
-SHAPE = ("kind", "dim", "mask", "length", "group", "batch", "heads")
-RIVALS = ("ours", "cudnn", "torch flash", "fa2")
+try:
+    import flash_attn_interface as fa3
+except ImportError:
+    fa3 = None
 
+SHAPE = ("pass", "packed", "dtype", "dim", "causal", "heads_q", "heads_k", "lengths")
+RIVALS = ("ours", "cudnn", "torch flash", "fa3")
+DIMS = (64, 80, 96, 128, 192, 256)
+SHORTEST, LONGEST, TOKENS = 64, 32768, 65536
+MOST_WORK = 1e13
+"""Floating-point operations of a forward pass."""
+BEHIND = (0.9, 0.95, 0.97, 1.0)
 
-def problems(lengths: Iterable[int]) -> Iterator[dict[str, Any]]:
-    """Dense problems of about the same number of tokens, and a mix of lengths."""
-    for which, dim, mask, length, group in itertools.product(
-        ("fwd", "bwd"), DIMS, ("full", "causal"), (*lengths, 0), GROUPS
-    ):
-        heads = max(8, (1024 if length > TOKENS else 2048) // dim)
-        shape = {"length": length, "group": group, "batch": max(1, TOKENS // length) if length else 8}
-        yield {"kind": which, "dim": dim, "mask": mask, **shape, "heads": heads // 8 * 8}
-
-
-def ours(inputs: Any, gradient: Any, forward: Callable[[], Any], family: int, *, backward: bool) -> Run:
-    """A pass by a family, or by dispatch with family 0."""
-    library._family = family  # noqa: SLF001  (what FLASH_ATTENTION_FAMILY sets)
-    out = forward() if backward else None
-
-    def run() -> object:
-        library._family = family  # noqa: SLF001
-        return torch.autograd.grad(out, inputs, gradient, retain_graph=True) if backward else forward()
-
-    return run
+Run = Callable[[], object]
+Problem = dict[str, Any]
 
 
-def rival(
-    inputs: Any, gradient: Any, backend: SDPBackend, *, causal: bool, grouped: bool, backward: bool
-) -> Run | None:
-    """A pass by a backend of torch's own attention, or None where it does not take the problem."""
-    turned = [t.detach().transpose(1, 2).requires_grad_(backward) for t in inputs]
-    turned_gradient = gradient.transpose(1, 2)
+def problems(count: int, seed: int) -> Iterator[Problem]:
+    """Of one length for all sequences, or packed ones of any."""
+    drawn = random.Random(seed)  # noqa: S311
 
-    def forward() -> Any:
-        with sdpa_kernel(backend):
-            return torch.nn.functional.scaled_dot_product_attention(*turned, is_causal=causal, enable_gqa=grouped)
+    def by_logarithm(low: int, high: int) -> int:
+        return round(math.exp(drawn.uniform(math.log(low), math.log(high))))
 
-    try:
-        out = forward()
-        if backward:
-            torch.autograd.grad(out, turned, turned_gradient, retain_graph=True)
-    except RuntimeError:
-        return None
-    if not backward:
-        return forward
-    return lambda: torch.autograd.grad(out, turned, turned_gradient, retain_graph=True)
-
-
-def dense(problem: dict[str, Any]) -> tuple[dict[str, Run], float]:
-    batch, length, heads, dim = (problem[name] for name in ("batch", "length", "heads", "dim"))
-    backward, causal = problem["kind"] == "bwd", problem["mask"] == "causal"
-    options = {"device": "cuda", "dtype": torch.bfloat16}
-    inputs = [
-        torch.randn(batch, length, n, dim, **options).requires_grad_(backward)
-        for n in (heads, heads // problem["group"], heads // problem["group"])
-    ]
-    gradient = torch.randn(batch, length, heads, dim, **options)
-
-    def forward() -> Any:
-        return flash_attn_func(*inputs, causal=causal)
-
-    runs = {
-        name: ours(inputs, gradient, forward, family, backward=backward) for name, family in (("ours", 0), ("fa2", 2))
-    }
-    for name, backend in (("cudnn", SDPBackend.CUDNN_ATTENTION), ("torch flash", SDPBackend.FLASH_ATTENTION)):
-        run = rival(inputs, gradient, backend, causal=causal, grouped=problem["group"] > 1, backward=backward)
-        if run is not None:
-            runs[name] = run
-    work = 4.0 * batch * heads * length * length * dim * (0.5 if causal else 1.0)
-    return runs, work * (2.5 if backward else 1.0)
+    while count > 0:
+        packed, dim, group = drawn.random() < 0.5, drawn.choice(DIMS), drawn.choice((1, 2, 4, 8))  # noqa: PLR2004
+        heads = group * drawn.choice([n for n in (1, 2, 4, 8, 16, 32) if 4 <= n * group <= 64])  # noqa: PLR2004
+        if packed:
+            lengths = []
+            for _ in range(by_logarithm(2, 128)):
+                lengths += [length] if sum(lengths) + (length := by_logarithm(SHORTEST, LONGEST)) <= TOKENS else []
+        else:
+            length = by_logarithm(SHORTEST, LONGEST)
+            lengths = [length] * by_logarithm(1, max(1, TOKENS // length))
+        problem = {
+            "packed": int(packed),
+            "dtype": drawn.choice(("bf16", "fp16")),
+            "dim": dim,
+            "causal": int(drawn.random() < 0.5),  # noqa: PLR2004
+            "heads_q": heads,
+            "heads_k": heads // group,
+            "lengths": lengths,
+        }
+        if work(problem) <= MOST_WORK:
+            count -= 1
+            yield problem
 
 
-def mixed(problem: dict[str, Any]) -> tuple[dict[str, Run], float]:
-    """Packed sequences of very different lengths; cuDNN and torch's flash have no packed entry of torch's to time."""
-    heads, dim = problem["heads"], problem["dim"]
-    backward, causal = problem["kind"] == "bwd", problem["mask"] == "causal"
-    lengths = [6144, 4096, 2048, 1536, 1024, 768, 512, 256]
-    starts = torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32, device="cuda")
-    options = {"device": "cuda", "dtype": torch.bfloat16}
-    inputs = [
-        torch.randn(sum(lengths), n, dim, **options).requires_grad_(backward)
-        for n in (heads, heads // problem["group"], heads // problem["group"])
-    ]
-    gradient = torch.randn(sum(lengths), heads, dim, **options)
+def work(problem: Problem) -> float:
+    """Floating-point operations of the forward pass; the backward pass has 2.5 times as many."""
+    squares = sum(length * length for length in problem["lengths"])
+    return 4.0 * problem["heads_q"] * problem["dim"] * squares * (0.5 if problem["causal"] else 1.0)
 
-    def forward() -> Any:
-        return flash_attn_varlen_func(*inputs, starts, starts, max(lengths), max(lengths), causal=causal)
 
-    runs = {
-        name: ours(inputs, gradient, forward, family, backward=backward) for name, family in (("ours", 0), ("fa2", 2))
-    }
-    work = sum(4.0 * heads * n * n * dim * (0.5 if causal else 1.0) for n in lengths)
-    return runs, work * (2.5 if backward else 1.0)
+class Inputs:
+    """Of a problem: q, k and v, and a gradient of o."""
+
+    def __init__(self, problem: Problem) -> None:
+        lengths, dim = problem["lengths"], problem["dim"]
+        rows = (sum(lengths),) if problem["packed"] else (len(lengths), lengths[0])
+        options = {"device": "cuda", "dtype": {"bf16": torch.bfloat16, "fp16": torch.float16}[problem["dtype"]]}
+        heads = (problem["heads_q"], problem["heads_k"], problem["heads_k"])
+        self.tensors = [torch.randn(*rows, n, dim, **options).requires_grad_() for n in heads]
+        self.gradient = torch.randn(*rows, problem["heads_q"], dim, **options)
+        self.starts = torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32, device="cuda")
+        self.longest = max(lengths)
+        self.causal = bool(problem["causal"])
+        self.grouped = heads[0] != heads[1]
+
+    def flash(self, of: Any) -> Run:
+        """The forward pass by a package with FlashAttention's names."""
+        if len(self.gradient.shape) == 4:  # noqa: PLR2004
+            return lambda: of.flash_attn_func(*self.tensors, causal=self.causal)
+        ends = (self.starts, self.starts, self.longest, self.longest)
+        return lambda: of.flash_attn_varlen_func(*self.tensors, *ends, causal=self.causal)
+
+    def torch(self, backend: SDPBackend) -> Run:
+        """The forward pass by a backend of torch; of packed sequences by what its varlen attention calls."""
+        if len(self.gradient.shape) == 4:  # noqa: PLR2004
+            turned = [tensor.transpose(1, 2) for tensor in self.tensors]
+
+            def dense() -> Any:
+                with sdpa_kernel(backend):
+                    found = torch.nn.functional.scaled_dot_product_attention(
+                        *turned, is_causal=self.causal, enable_gqa=self.grouped
+                    )
+                return found.transpose(1, 2)
+
+            return dense
+        ends = (self.starts, self.starts, self.longest, self.longest)
+        if backend == SDPBackend.FLASH_ATTENTION:
+            return lambda: torch.ops.aten._flash_attention_forward(*self.tensors, *ends, 0.0, self.causal, False)[0]  # noqa: SLF001
+        return lambda: torch.ops.aten._cudnn_attention_forward(  # noqa: SLF001
+            *self.tensors,
+            None,
+            *ends,
+            True,
+            0.0,
+            self.causal,
+            False,
+        )[0]
+
+    def passes(self, forward: Run) -> tuple[Run, Run]:
+        """Both, without what autograd keeps in the first one."""
+
+        def first() -> object:
+            with torch.no_grad():
+                return forward()
+
+        found: Any = forward()
+        out = found[0] if isinstance(found, tuple) else found
+        return first, lambda: torch.autograd.grad(out, self.tensors, self.gradient, retain_graph=True)
+
+
+class Ours:
+    """The wheel, with the names of a package."""
+
+    flash_attn_func = staticmethod(flash_attn_func)
+    flash_attn_varlen_func = staticmethod(flash_attn_varlen_func)
 
 
 def measured(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Microseconds of each rival, for each pass of each problem of a share."""
     first, step = options.share
-    for problem in list(problems(options.lengths))[first::step]:
-        with torch.set_grad_enabled(problem["kind"] == "bwd"):
-            runs, work = dense(problem) if problem["length"] else mixed(problem)
-            times = milliseconds(runs)
-        yield problem | {name: round(work / times[name] / 1e9, 1) for name in RIVALS if name in times}
-        del runs
+    deadline = time.monotonic() + options.seconds
+    for problem in list(problems(options.count, options.seed))[first::step]:
+        if time.monotonic() > deadline:
+            print("out of time", file=sys.stderr)
+            return
+        inputs = Inputs(problem)
+        runs = {
+            "ours": inputs.flash(Ours),
+            "cudnn": inputs.torch(SDPBackend.CUDNN_ATTENTION),
+            "torch flash": inputs.torch(SDPBackend.FLASH_ATTENTION),
+        } | ({"fa3": inputs.flash(fa3)} if fa3 else {})
+        both: dict[str, dict[str, Run]] = {"fwd": {}, "bwd": {}}
+        for name, run in runs.items():
+            for which, one in zip(both, passes_of(inputs, run, f"{name}, {problem}"), strict=False):
+                both[which][name] = one
+        shape = problem | {"lengths": "+".join(map(str, problem["lengths"])) if problem["packed"] else
+                           f"{len(problem['lengths'])}x{problem['lengths'][0]}"}  # fmt: skip
+        for which, found in both.items():
+            times = milliseconds(found)
+            yield {"pass": which, **shape, **{name: f"{1e3 * ms:.2f}" for name, ms in times.items()}}
+        del inputs, runs, both
 
 
-def product() -> float:
-    """TFLOP/s of a matrix product, the chip's own limit."""
-    a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in "ab")
-    return 2 * 8192**3 / milliseconds({"product": lambda: a @ b})["product"] / 1e9
+def passes_of(inputs: Inputs, run: Run, what: str) -> list[Run]:
+    """Those that a rival can do."""
+    try:
+        forward, backward = inputs.passes(run)
+        forward()
+    except (RuntimeError, TypeError) as error:
+        print(f"{what}: {str(error).splitlines()[0]}", file=sys.stderr)
+        return []
+    try:
+        backward()
+    except RuntimeError as error:
+        print(f"{what}, backward: {str(error).splitlines()[0]}", file=sys.stderr)
+        return [forward]
+    return [forward, backward]
 
 
-def mean(ratios: list[float]) -> float:
-    return math.exp(statistics.fmean(map(math.log, ratios)))
-
-
-def name_of(row: dict[str, Any]) -> str:
-    kind = f"{row['batch']} x {row['length']}" if int(row["length"]) else "varlen mix"
-    return f"{row['kind']} d{row['dim']} {row['mask']} {kind}, {row['heads']} heads, group {row['group']}"
-
-
-def report(rows: list[dict[str, Any]], limit: float) -> None:
-    """Geometric means, the lowest ratios, and every point under 0.97 of the best."""
-    print(
-        f"\n{len(rows)} problems, {torch.cuda.get_device_name()}, torch {torch.__version__}, matrix product {limit:.0f} TFLOP/s"
-    )
-    print(f"{'pass':5} {'rival':12} {'mean':>6} {'lowest':>7} {'points':>7}")
-    for which, against in itertools.product(("fwd", "bwd"), RIVALS[1:]):
-        ratios = {name_of(r): r["ours"] / r[against] for r in rows if r["kind"] == which and r.get(against)}
-        if ratios:
-            print(
-                f"{which:5} {against:12} {mean(list(ratios.values())):6.3f} {min(ratios.values()):7.3f} {len(ratios):7}"
-            )
-    for which, length in itertools.product(("fwd", "bwd"), sorted({int(r["length"]) for r in rows})):
-        here = [r for r in rows if r["kind"] == which and int(r["length"]) == length]
-        parts = [
-            f"{against} {mean([r['ours'] / r[against] for r in here if r.get(against)]):.3f}"
-            for against in RIVALS[1:]
-            if any(r.get(against) for r in here)
-        ]
-        best = max(r["ours"] for r in here)
-        print(
-            f"{which} {length or 'varlen':>6}: of {', '.join(parts)}; at best {best:.0f} TFLOP/s, {best / limit:.2f} of the product"
-        )
-    behind = sorted(
-        (r["ours"] / max(r[n] for n in RIVALS[1:] if r.get(n)), name_of(r), r)
-        for r in rows
-        if any(r.get(n) for n in RIVALS[1:])
-    )
-    under = [one for one in behind if one[0] < 0.97]  # noqa: PLR2004
-    print(f"under 0.97 of the best: {len(under)}; the lowest:")
-    for ratio, name, row in under[:40]:
-        print(f"  {ratio:.3f} {name}: {', '.join(f'{n} {row[n]}' for n in RIVALS if row.get(n))}")
-
-
-def shares(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """What a process for each GPU measures."""
+def by_all_gpus(options: argparse.Namespace) -> Iterator[dict[str, str]]:
+    """The rows of every problem, measured by a process for each GPU."""
     count = torch.cuda.device_count()
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(count)))).split(",")
-    command = [sys.executable, __file__, "--lengths", ",".join(map(str, options.lengths))]
-    running = [
+    words = ["--count", str(options.count), "--seed", str(options.seed), "--seconds", str(options.seconds)]
+    children = [
         subprocess.Popen(
-            [*command, "--share", str(i), str(count)],
+            [sys.executable, __file__, *words, "--share", str(i), str(count)],
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": visible[i]},
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "CUDA_VISIBLE_DEVICES": visible[i]},
         )
         for i in range(count)
     ]
-    for process in running:
-        text, _ = process.communicate()
-        assert process.returncode == 0, f"a process ended with {process.returncode}"
-        for row in csv.DictReader(text.splitlines()):
-            yield row | {name: float(row[name]) for name in RIVALS if row[name]}
+    for child in children:
+        assert child.stdout is not None
+        yield from csv.DictReader(child.stdout)
+        if child.wait() != 0:
+            sys.exit(child.returncode)
 
 
-def main() -> None:
+def keys_of(row: dict[str, str]) -> float:
+    """The mean number of keys of a query's sequence."""
+    if not int(row["packed"]):
+        return float(row["lengths"].split("x")[1])
+    lengths = [int(word) for word in row["lengths"].split("+")]
+    return sum(length * length for length in lengths) / sum(lengths)
+
+
+def classes(row: dict[str, str]) -> Iterator[str]:
+    """What a row counts for, in the order of the summary."""
+    layout = "packed" if int(row["packed"]) else "dense"
+    keys = keys_of(row)
+    length = next(name for most, name in ((512, "to 512"), (2048, "to 2048"), (8192, "to 8192"), (1 << 30, "over 8192")) if keys <= most)  # fmt: skip
+    yield row["pass"]
+    yield f"{row['pass']} {layout}"
+    yield f"{row['pass']} head dim {row['dim']}"
+    yield f"{row['pass']} {layout}, {length} keys"
+    yield f"{row['pass']} {'causal' if int(row['causal']) else 'full'}"
+    yield f"{row['pass']} {'grouped heads' if row['heads_q'] != row['heads_k'] else 'a key head each'}"
+
+
+def summary(rows: list[dict[str, str]]) -> Iterator[str]:
+    """Geometric means, lowest, and how many are behind, by class; then the lowest."""
+    for rival in (name for name in RIVALS[1:] if any(row.get(name) for row in rows)):
+        found: dict[str, list[float]] = {}
+        there = [row for row in rows if row.get(rival)]
+        for row in there:
+            for name in classes(row):
+                found.setdefault(name, []).append(float(row[rival]) / float(row["ours"]))
+        yield f"over {rival}: {'mean':>30} {'lowest':>7} {'of':>4}  under {', '.join(map(str, BEHIND))}"
+        for name in sorted(found, key=lambda name: ("bwd" in name, name)):
+            speeds = found[name]
+            under = ", ".join(f"{sum(speed < least for speed in speeds)}" for least in BEHIND)
+            yield f"  {name:36} {statistics.geometric_mean(speeds):7.3f} {min(speeds):7.2f} {len(speeds):4}  {under}"
+        for row in sorted(there, key=lambda row: float(row[rival]) / float(row["ours"]))[:25]:
+            times = ", ".join(f"{name} {row[name]}" for name in RIVALS if row.get(name))
+            shape = " ".join(row[name] for name in SHAPE)
+            yield f"    {float(row[rival]) / float(row['ours']):.2f} {shape[:100]}: {times}"
+
+
+def main() -> int:
+    """Measure and tell."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--lengths", type=lambda text: tuple(map(int, text.split(","))), default=LENGTHS)
+    parser.add_argument("--count", type=int, default=500)
+    parser.add_argument("--seed", type=int, default=time.time_ns() % (1 << 30))
     parser.add_argument("--csv", type=Path)
+    parser.add_argument("--seconds", type=float, default=math.inf)
     parser.add_argument("--share", type=int, nargs=2)
+    parser.add_argument("--read", type=Path, nargs="+")
     options = parser.parse_args()
     if options.share:
-        writer = csv.DictWriter(sys.stdout, (*SHAPE, *RIVALS))
+        writer = csv.DictWriter(sys.stdout, (*SHAPE, *RIVALS), lineterminator="\n", restval="")
         writer.writeheader()
         for row in measured(options):
             writer.writerow(row)
             sys.stdout.flush()
-        return
-    began = time.monotonic()
-    rows = list(shares(options))
-    for row in rows:
-        print(f"{name_of(row):58} " + "  ".join(f"{name} {row[name]}" for name in RIVALS if row[name]))
+        return 0
+    if options.read:
+        rows = [row for file in options.read for row in csv.DictReader(file.open(encoding="utf-8"))]
+    else:
+        rows = list(by_all_gpus(options))
+        print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, seed {options.seed}")
+    print(*summary(rows), sep="\n")
     if options.csv:
-        with options.csv.open("w", newline="") as file:
-            writer = csv.DictWriter(file, (*SHAPE, *RIVALS))
+        with options.csv.open("w", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, (*SHAPE, *RIVALS), lineterminator="\n")
             writer.writeheader()
             writer.writerows(rows)
-    report(rows, product())
-    print(f"{time.monotonic() - began:.0f} s")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

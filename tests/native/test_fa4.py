@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import ctypes
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -338,6 +339,69 @@ def test_what_was_measured_to_be_slower_goes_to_fa2(
     assert answer.status is Status.OK
     why = "fa4: it was measured to be slower at this head dim, mask, length and number of heads"
     assert choice.why_not == (why if slower else "")
+
+
+COLUMNS = "arch,kind,kernel,head_dim,mask,batch,seqlen,heads_q,heads_k,fa4,fa2"
+
+
+@pytest.fixture
+def with_table(stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Stub]:
+    """The library as another process would load it, which reads the variable's file once."""
+
+    def load(text: str) -> Stub:
+        copy, table = tmp_path / "libcopy.so", tmp_path / "families.csv"
+        shutil.copy(stub.path, copy)
+        table.write_text(text)
+        monkeypatch.setenv("FLASH_ATTENTION_TABLE", str(table))
+        return Stub(copy)
+
+    return load
+
+
+def test_a_table_of_the_users_own_says_which_family_is_faster(with_table: Callable[[str], Stub]) -> None:
+    own = with_table(
+        f"# 90: a GPU, {'a long note ' * 50}\n{COLUMNS}\n"
+        "90,dense,fwd,128,full,1,512,8,8,99.5,100\n"
+        "90,dense,fwd,128,full,1,4096,8,8,1034,99.5\n"
+        "90,dense,fwd,128,full,1,512,8,1,100,99.75\n"
+        "121,dense,fwd,128,full,1,512,8,8,2,1\n"
+    )
+    # 1449 keys are nearer to 4096 than to 512 by ratio, 2 query heads a key head nearer to 1 than to 8.
+    fa2, fa4 = "fwd", "fwd_d128_bf16_dense_full"
+    for keys, heads_k, kind in ((100, 8, fa2), (1448, 8, fa2), (1449, 8, fa4), (100, 1, fa4), (100, 4, fa2)):
+        launch = forward(own, batch=16, heads_q=8, heads_k=heads_k, seqlen_q=keys, seqlen_k=keys)
+        assert launch["kind"] == kind, (keys, heads_k)
+    causal = {"batch": 16, "seqlen_q": 4096, "seqlen_k": 4096, "flags": Flag.CAUSAL}
+    assert forward(own, **causal)["kind"] == "fwd", "of what the table does not tell, the library's own decides"
+    on_another = {"device": GB10, "batch": 2, "seqlen_q": 300, "seqlen_k": 500}
+    assert forward(own, **on_another)["kind"] == "sm120f_fwd_d128_bf16_dense_full", "a GPU that the table has measured"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("", 1),
+        ("a,b\n", 1),
+        (f"{COLUMNS}\n90,dense,fwd,128,full,1,512,8,8,1\n", 2),
+        (f"{COLUMNS}\n90,dense,fwd,128,full,1,512,8,8,1,2\n\n90,dense,both,128,full,1,512,8,8,1,2\n", 4),
+        (f"{COLUMNS}\n90,dense,fwd,128,full,1,512,8,0,1,2\n", 2),
+    ],
+)
+def test_a_table_that_is_none_is_refused_with_its_line(with_table: Callable[[str], Stub], text: str, line: int) -> None:
+    own = with_table(text)
+    for _ in range(2):
+        answer = own.fwd(forward_args(device=H100, head_dim=128))
+        assert answer.status is Status.INVALID
+        assert f"FLASH_ATTENTION_TABLE names a file whose line {line} is not a measurement" in answer.text
+        assert "flashdepot bench --tune" in answer.text
+    assert own.fwd(forward_args(device=H100, head_dim=128, family=Family.FA4)).status is Status.OK
+
+
+def test_a_table_that_cannot_be_opened_is_refused(with_table: Callable[[str], Stub], tmp_path: Path) -> None:
+    own = with_table("")
+    (tmp_path / "families.csv").unlink()
+    answer = own.fwd(forward_args(device=H100, head_dim=128))
+    assert (answer.status, "names a file that cannot be opened" in answer.text) == (Status.INVALID, True)
 
 
 def test_kernels_that_have_run_on_no_gpu_of_a_kind_are_taken_only_when_they_are_forced(stub: Stub) -> None:

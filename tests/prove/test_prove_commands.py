@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import runpy
 import subprocess
@@ -14,6 +15,9 @@ from typing import Any
 import pytest
 
 from flashdepot import prove
+from flashdepot.cli import prove_commands
+from flashdepot.kernels.fa4.speed import TABLE, read_table
+from flashdepot.kernels.fa4.variants import HEAD_DIMS
 from support.tools import flashdepot_here
 
 ROW = {"dtype": "bf16", "what": "forward, head dim 64", "error": 0.001, "bound": 0.004, "ok": True}
@@ -118,6 +122,37 @@ def test_a_batch_of_one_that_does_not_fit_is_said(tmp_path: Path) -> None:
     assert "Not even one sequence fits" in done.stdout
 
 
+POINT = {"kind": "dense", "kernel": "fwd", "head_dim": 64, "mask": "full", "batch": 32, "seqlen": 512, "heads_q": 32,
+         "heads_k": 8, "fa4": 388.8, "fa2": 278.0}  # fmt: skip
+TUNED = {"gpu": "NVIDIA H200", "arch": 90, "torch": "2.11.0", "dtype": "bf16", "rows": [POINT, {**POINT, "mask": "causal", "fa2": 400.0}]}  # fmt: skip
+
+
+def test_the_table_that_dispatch_reads_is_written_with_its_source(tmp_path: Path) -> None:
+    path = tmp_path / "families.csv"
+    done = flashdepot("bench", "--tune", str(path), "--python", answering(tmp_path, TUNED))
+    assert done.returncode == 0, done.stderr
+    assert "NVIDIA H200, torch 2.11.0, bf16, " in done.stderr
+    assert "fa2 is the faster one at 1 of 2 points" in done.stderr
+    assert f"export FLASH_ATTENTION_TABLE={path}" in done.stderr
+    assert [(one.mask, one.fa4, one.fa2) for one in read_table(path)] == [
+        ("full", 388.8, 278.0),
+        ("causal", 388.8, 400.0),
+    ]
+
+
+def test_a_flash_attn_with_nothing_to_choose_writes_no_table(tmp_path: Path) -> None:
+    path = tmp_path / "families.csv"
+    done = flashdepot("bench", "--tune", str(path), "--python", answering(tmp_path, {**TUNED, "rows": []}))
+    assert (done.returncode, path.exists()) == (2, False)
+    assert "no problem that both fa2 and fa4 can do here" in done.stderr
+
+
+def test_a_head_dim_without_a_kernel_is_not_tuned(tmp_path: Path) -> None:
+    done = flashdepot("bench", "--tune", str(tmp_path / "families.csv"), "--head-dims", "80")
+    assert done.returncode == 2
+    assert "'80' names a head dim without a kernel" in done.stderr
+
+
 def test_a_plot_is_written(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     done = flashdepot("bench", "--python", answering(tmp_path, MEASURED), "--plot", str(tmp_path / "speed.svg"))
@@ -186,6 +221,16 @@ def test_a_library_of_one_family_is_timed_once(
 def test_another_wheel_than_ours_is_timed_once(script: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "flash_attn_2_cuda", ModuleType("flash_attn_2_cuda"))
     assert script["by_family"](lambda: 1) == {}
+
+
+@pytest.mark.parametrize("script", ["tune.py"], indirect=True)
+def test_points_of_the_shipped_table_are_those_that_are_measured_by_default(script: dict[str, Any]) -> None:
+    columns = ("kind", "kernel", "head_dim", "mask", "batch", "seqlen", "heads_q", "heads_k")
+    lines = [line for line in TABLE.read_text().splitlines() if not line.startswith("#")]
+    shipped = {tuple(row[name] for name in columns) for row in csv.DictReader(lines)}
+    lengths = [int(word) for word in prove_commands.TUNED_LENGTHS.split(",")]
+    found = script["problems"](HEAD_DIMS, lengths)
+    assert {tuple(str(row[name]) for name in columns) for row in found} == shipped
 
 
 @pytest.mark.parametrize("script", ["numeric.py"], indirect=True)

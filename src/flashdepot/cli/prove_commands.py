@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 from collections.abc import Mapping
@@ -12,11 +13,14 @@ import click
 
 from flashdepot.cli.common import View, command, flag, is_quiet, option, options, path_option
 from flashdepot.errors import IntegrityError, UsageError
+from flashdepot.kernels.fa4.speed import write_table
+from flashdepot.kernels.fa4.variants import HEAD_DIMS
 from flashdepot.prove.environment import draw, interpreter, run_script
 
 _python_option = option("--python PY  Interpreter of the environment.  [default: the active one, or the nearest .venv]")
 _VERIFY_LIMIT = 300
 _BENCH_LIMIT = 3600
+TUNED_LENGTHS = "128,256,512,1024,2048,4096,8192,16384"
 
 
 @command("flashdepot verify", "flashdepot verify --python .venv/bin/python --json")
@@ -53,32 +57,41 @@ def _verify_line(row: Mapping[str, Any]) -> str:
     "flashdepot bench",
     "flashdepot bench --lengths 1024,4096 --head-dims 128 --forward-only --plot speed.png",
     "flashdepot bench --tune-batch --head-dims 128 --lengths 4096",
+    "flashdepot bench --tune families.csv",
 )
 @options(
     _python_option,
-    option("--head-dims 64,128  Head dims.  [default: 64,128]", default="64,128"),
-    option("--lengths 1024,...  Sequence lengths.  [default: 1k to 16k]", default="1024,2048,4096,8192,16384"),
+    option("--head-dims 64,128  Head dims.  [default: 64,128; with --tune, every kernel's]"),
+    option("--lengths 1024,...  Sequence lengths.  [default: 1k to 16k; with --tune, from 128]"),
     option("--dtype  Element type.  [default: bf16]", type=click.Choice(["bf16", "fp16"]), default="bf16"),
     option("--causal/--no-causal  Causal or not.  [default: both]", default=None),
     flag("--forward-only  Skip the backward pass."),
     path_option("--plot FILE  Write a plot: .png or .svg."),
     flag("--tune-batch  Find the batch size where throughput stops growing, and the largest one that fits in memory."),
+    path_option("--tune FILE  Measure fa2 and fa4, and write the table that FLASH_ATTENTION_TABLE names."),
 )
 def bench(
     python: str | None,
-    head_dims: str,
-    lengths: str,
+    head_dims: str | None,
+    lengths: str | None,
     dtype: str,
     causal: bool | None,
     plot: Path | None,
+    tune: Path | None,
     *,
     forward_only: bool,
     tune_batch: bool,
 ) -> View:
     """Compare the speed of the installed flash_attn with torch's own attention on this machine's GPU."""
+    if tune is not None:
+        dims = _numbers(head_dims, "head dim") if head_dims else list(HEAD_DIMS)
+        if not set(dims) <= set(HEAD_DIMS):
+            raise UsageError(f"'{head_dims}' names a head dim without a kernel: --tune takes {HEAD_DIMS}.")
+        grid = {"head_dims": dims, "lengths": _numbers(lengths or TUNED_LENGTHS, "length"), "dtype": dtype}
+        return _tuned(run_script(interpreter(python), "tune.py", json.dumps(grid), timeout=_BENCH_LIMIT), tune)
     wanted = {
-        "head_dims": _numbers(head_dims, "head dim"),
-        "lengths": _numbers(lengths, "length"),
+        "head_dims": _numbers(head_dims or "64,128", "head dim"),
+        "lengths": _numbers(lengths or "1024,2048,4096,8192,16384", "length"),
         "dtype": dtype,
         "causal": [False, True] if causal is None else [causal],
         "backward": [False] if forward_only else [False, True],
@@ -93,6 +106,22 @@ def bench(
         draw(document, plot)
         said = [f"Drawn to {os.fspath(plot)}."]
     return View(document, [] if is_quiet() else [tuning(document) if tune_batch else table(document)], then=said)
+
+
+def _tuned(document: Mapping[str, Any], path: Path) -> View:
+    """The table, written, and what it says."""
+    rows = document["rows"]
+    if not rows:
+        raise UsageError(
+            "The installed flash_attn has no problem that both fa2 and fa4 can do here, so there is nothing to choose.",
+            hint="Install one that has both: flashdepot install --source ours --families all",
+        )
+    today = dt.datetime.now(tz=dt.timezone.utc).date()
+    source = f"{document['gpu']}, torch {document['torch']}, {document['dtype']}, {today}"
+    write_table(path, source, [{"arch": document["arch"], **row} for row in rows])
+    faster = sum(row["fa2"] > row["fa4"] for row in rows)
+    said = f"{source}: fa2 is the faster one at {faster} of {len(rows)} points. Written to {os.fspath(path)}."
+    return View(document, said=[said], then=[f"To use it: export FLASH_ATTENTION_TABLE={path.absolute()}"])
 
 
 def table(document: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Kernels of fa4: which there are, in which order their blocks take tiles, which are faster, and how arguments lie."""
+"""Kernels of fa4: which there are, in which order their blocks take tiles, and how arguments lie."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 
 from flashdepot.errors import GET_NEWER, IncompatibleError, UsageError
 from flashdepot.files.directory import PlainFiles
-from flashdepot.kernels.fa4.actions import TABLES, Measured, Slower, read_table, slower, table_lines
 from flashdepot.kernels.fa4.sources import KERNELS, Fa4Layout
 from flashdepot.kernels.fa4.variants import (
     HEAD_DIMS,
@@ -108,76 +107,3 @@ def test_a_source_for_another_version_of_the_dsl_is_refused(
 def test_a_folder_without_the_kernels_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=f"it has no {KERNELS}"):
         Fa4Layout().require_complete(PlainFiles(tmp_path))
-
-
-KIND = (90, "fwd", 128, "causal")
-LAST = 2**31 - 1
-
-
-def measured(seqlen: int, fa4: float, fa2: float = 100, group: int = 1) -> Measured:
-    return Measured(*KIND, group, seqlen, fa4, fa2)
-
-
-@pytest.mark.parametrize(
-    ("speeds", "ranges"),
-    [
-        ({512: 120, 1024: 110}, []),
-        ({512: 90, 1024: 110}, [(0, 724)]),
-        ({512: 110, 1024: 90, 4096: 110}, [(725, 2047)]),
-        ({512: 110, 1024: 90}, [(725, LAST)]),
-        ({512: 90, 1024: 90}, [(0, LAST)]),
-        ({512: 90, 1024: 110, 2048: 90}, [(0, 724), (1449, LAST)]),
-    ],
-)
-def test_a_length_stands_for_those_around_it(speeds: dict[int, float], ranges: list[tuple[int, int]]) -> None:
-    found = list(slower(measured(seqlen, fa4) for seqlen, fa4 in speeds.items()))
-    assert found == [Slower(*KIND, 0, LAST, *one) for one in ranges]
-
-
-@pytest.mark.parametrize(
-    ("speeds", "heads"),
-    [
-        ({1: 90, 4: 90, 8: 90}, [(0, LAST)]),
-        ({1: 90, 4: 110, 8: 110}, [(0, 1)]),
-        ({1: 110, 4: 90, 8: 110}, [(2, 5)]),
-        ({1: 110, 4: 90, 8: 90}, [(2, LAST)]),
-        ({1: 90, 4: 110, 8: 90}, [(0, 1), (6, LAST)]),
-    ],
-)
-def test_so_does_a_number_of_query_heads_a_key_head(speeds: dict[int, float], heads: list[tuple[int, int]]) -> None:
-    found = list(slower(measured(512, fa4, group=group) for group, fa4 in speeds.items()))
-    assert found == [Slower(*KIND, *one, 0, LAST) for one in heads]
-
-
-def test_numbers_of_heads_that_differ_in_lengths_stay_apart() -> None:
-    speeds = [measured(512, 90), measured(1024, 110), measured(512, 90, group=4), measured(1024, 90, group=4)]
-    assert list(slower(speeds)) == [Slower(*KIND, 0, 1, 0, 724), Slower(*KIND, 2, LAST, 0, LAST)]
-
-
-def test_several_problems_of_a_length_count_together() -> None:
-    assert list(slower([measured(512, 80), measured(512, 130)])) == []
-    assert len(list(slower([measured(512, 70), measured(512, 130)]))) == 1
-
-
-def test_the_table_that_is_shipped_is_of_hopper_and_has_both_passes() -> None:
-    table = read_table(TABLES["dense"])
-    assert {(one.arch, one.pass_) for one in table} == {(90, "fwd"), (90, "bwd")}
-    assert {one.head_dim for one in table} == {64, 96, 128, 192, 256}
-    assert "#define FA4_CONFIG_MEASURED(X) X(90)" in list(table_lines({"dense": table}))
-
-
-def test_packed_sequences_and_caches_go_by_figures_of_their_own() -> None:
-    backward = Measured(90, "bwd", 64, "full", 1, 512, 90, 100)
-    late, soon = measured(512, 90), measured(512, 110)
-    _, rows = table_lines({"dense": [late], "packed": [soon, backward], "cache": [late]})
-    assert "X(90, fwd, 128, causal, dense, " in rows
-    assert "X(90, fwd, 128, causal, packed, " not in rows
-    assert "X(90, fwd, 128, causal, cache, " in rows
-    assert "X(90, bwd, 64, full, dense, " not in rows
-    assert "X(90, bwd, 64, full, packed, " in rows
-
-
-def test_each_table_has_the_passes_that_its_problems_have() -> None:
-    passes = {kind: {one.pass_ for one in read_table(path)} for kind, path in TABLES.items()}
-    assert passes == {"dense": {"fwd", "bwd"}, "packed": {"fwd", "bwd"}, "cache": {"fwd"}}
-    assert passes.keys() == TABLES.keys()

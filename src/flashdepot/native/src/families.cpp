@@ -6,6 +6,7 @@
 #include "error.h"
 #include "fa_config.h"
 #include "family.h"
+#include "speed_table.h"
 
 #define DECLARE(name)          \
   namespace flashdepot::name { \
@@ -139,6 +140,9 @@ fa_status choose_for(const Call &call, const DeviceFacts *gpu, const Pass<Call> 
                      Choice &choice) {
   const std::int32_t number = call.args.family;
   FLASHDEPOT_TRY(check_family(number));
+  if (number == FA_FAMILY_BEST && std::size(kFamilies) > 1) {
+    FLASHDEPOT_TRY(read_speed_table());
+  }
   choice.family = nullptr;
   for (const Family *family : kFamilies) {
     if (!asked_for(*family, number)) {

@@ -3,11 +3,12 @@
 #include "fa4/decoding.h"
 #include "fa4/problem.h"
 #include "fa_config.h"
+#include "speed_table.h"
 
 namespace flashdepot::fa4 {
 namespace {
 
-// Problems that FA2 was measured to be faster at (families/fa4/speed*.csv).
+// Problems that FA2 was measured to be faster at (kernels/fa4/speed.csv).
 struct Slower {
   std::int32_t arch;  // 10 * major + minor
   Kernel pass;
@@ -35,7 +36,7 @@ const char *of_any_call(const DeviceFacts &gpu) {
       return nullptr;
     }
   }
-  return "its kernels for this GPU have not been measured on one";
+  return is_in_table(arch_of(gpu)) ? nullptr : "its kernels for this GPU have not been measured on one";
 }
 
 const char *of_any_pass(const Problem &problem, const DeviceFacts &gpu, Kernel pass) {
@@ -46,11 +47,19 @@ const char *of_any_pass(const Problem &problem, const DeviceFacts &gpu, Kernel p
   const std::int32_t head_dim = unit_head_dim(problem.head_dim);
   const Mask mask = mask_of(problem);
   const std::int32_t group = problem.heads_q / problem.heads_k;
+  constexpr const char *kSlowerHere =
+      "it was measured to be slower at this head dim, mask, length and number of heads";
+  const Faster known = faster_by_table({arch, pass == Kernel::fwd ? FA_PASS_FWD : FA_PASS_BWD, head_dim,
+                                        static_cast<std::int32_t>(mask),
+                                        static_cast<std::int32_t>(problem.kind), group, problem.seqlen_k});
+  if (known != Faster::unknown) {
+    return known == Faster::fa2 ? kSlowerHere : nullptr;
+  }
   for (const Slower &row : kSlower) {
     if (row.arch == arch && row.pass == pass && row.head_dim == head_dim && row.mask == mask &&
         row.kind == problem.kind && row.fewest <= group && group <= row.most &&
         row.shortest <= problem.seqlen_k && problem.seqlen_k <= row.longest) {
-      return "it was measured to be slower at this head dim, mask, length and number of heads";
+      return kSlowerHere;
     }
   }
   return nullptr;
