@@ -71,9 +71,9 @@ def test_what_is_little_is_said_before_compiling_and_once(tmp_path: Path) -> Non
         "from flashdepot.resolve import build as building\n"
         "probe = host.probe\n"
         "host.probe = lambda **_: replace(probe(), memory=10**9, memory_facts=None)\n"
-        "def build(*_):\n"
+        "def make(*_):\n"
         "    raise MissingToolError('the compiler would start here')\n"
-        "building.build = build\n"
+        "building.Making.make = make\n"
         f"sys.argv = ['flashdepot', 'build', '--profile', 'quick', '--depot', {str(tmp_path)!r}]\n"
         "sys.exit(app.run())\n"
     )

@@ -118,7 +118,7 @@ def _build(need: Need, context: Context, options: Options | None) -> LibraryResu
     from flashdepot.errors import CompileError  # noqa: PLC0415
     from flashdepot.host import probe  # noqa: PLC0415
     from flashdepot.host.probe import this_platform  # noqa: PLC0415
-    from flashdepot.resolve.build import build  # noqa: PLC0415
+    from flashdepot.resolve.build import Making  # noqa: PLC0415
     from flashdepot.toolchain.choose import asks_machine  # noqa: PLC0415
 
     depot, events, limits = context.depot, context.events, _surveyed(context.limits)
@@ -126,7 +126,7 @@ def _build(need: Need, context: Context, options: Options | None) -> LibraryResu
     for finding in forewarn(machine, need.request.selection.units) if limits.farm is None else ():
         events.warn(f"{finding.sentence} {finding.fix}")
     try:
-        built = build(need, depot, machine, limits, options or Options(), events)
+        built = Making(need, depot, machine, limits, options or Options()).make(events)
     except CompileError as error:
         from flashdepot.diagnose.explain import explained  # noqa: PLC0415  (only a failure reads its log)
 
@@ -170,7 +170,7 @@ def plan_need(
         return LibraryPlan(stored=_pinned(need, context))
     from flashdepot.build.library import Options  # noqa: PLC0415  (a hit needs none of it)
     from flashdepot.host import probe  # noqa: PLC0415
-    from flashdepot.resolve.build import foresee_build_of  # noqa: PLC0415
+    from flashdepot.resolve.build import Making  # noqa: PLC0415
 
     depot = context.depot
     if not exactly:
@@ -181,7 +181,7 @@ def plan_need(
             return LibraryPlan(offered=offered)
         _tell_rejected(choice, context.events)
     machine, limits = probe(depot=depot.root), _surveyed(context.limits)
-    found = foresee_build_of(need, depot, machine, limits, options or Options())
+    found = Making(need, depot, machine, limits, options or Options()).foresee()
     return LibraryPlan(forecast=found) if isinstance(found, Forecast) else LibraryPlan(stored=found)
 
 

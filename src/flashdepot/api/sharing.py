@@ -144,15 +144,15 @@ def audit(
     """
     from flashdepot.host import probe  # noqa: PLC0415
     from flashdepot.remotes.sync import compare  # noqa: PLC0415
-    from flashdepot.resolve.build import compile_units_afresh  # noqa: PLC0415
+    from flashdepot.resolve.build import Making  # noqa: PLC0415
 
     context = Context(**how)
     depot, events = context.depot, context.events
     remotes = remotes or Remotes(users_remotes, events.warn)
     key, signed = _to_countersign(remotes) if sign else (None, [])
     need = context.need(request)
-    machine = probe(depot=depot.root)
-    records = compile_units_afresh(need, _drawn(need, sample), depot, machine, context.limits, events)
+    making = Making(need, depot, probe(depot=depot.root), context.limits)
+    records = making.compile_units(_drawn(need, sample), events)
     asked = [remote for remote in remotes.all() if remote.settings.is_local or not offline()]
     report = compare(records, depot, asked)
     if key is None or report.mismatches:
@@ -165,11 +165,11 @@ def audit(
 def plan_audit(request: LibraryRequest = ANY, *, sample: int | None = 2, **how: Unpack[How]) -> Forecast:
     """What :func:`audit` would take for as many units, drawn again; nothing is fetched or compiled."""
     from flashdepot.host import probe  # noqa: PLC0415
-    from flashdepot.resolve.build import foresee_units  # noqa: PLC0415
+    from flashdepot.resolve.build import Making  # noqa: PLC0415
 
     context = Context(**how)
     need, depot = context.need(request), context.depot
-    return foresee_units(need, _drawn(need, sample), depot, probe(depot=depot.root), context.limits)
+    return Making(need, depot, probe(depot=depot.root), context.limits).foresee_units(_drawn(need, sample))
 
 
 def _drawn(need: Need, sample: int | None) -> list[str]:

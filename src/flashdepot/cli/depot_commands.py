@@ -10,7 +10,6 @@ from pathlib import Path
 
 import click
 
-from flashdepot.api import depots
 from flashdepot.cli.app import CommandTable, LazyCommands
 from flashdepot.cli.common import (
     Table,
@@ -27,7 +26,7 @@ from flashdepot.cli.common import (
     wants_json,
 )
 from flashdepot.depot import Depot
-from flashdepot.depot.gc import GcPlan
+from flashdepot.depot.gc import GcPlan, plan, run
 from flashdepot.depot.gc import usage as usage_of
 from flashdepot.errors import IntegrityError
 from flashdepot.model.limits import size
@@ -149,7 +148,7 @@ def _age(used: datetime.datetime) -> str:
 @depot_option
 def show(key: str, depot: Depot) -> View:
     """Show the manifest of a stored library: what it can do, what it needs, what made it."""
-    stored = depots.stored(key, depot=depot)
+    stored = depot.artifacts.named(key)
     manifest = stored.manifest
     rows = [
         ("recipe key", manifest.recipe_key),
@@ -208,7 +207,8 @@ _free_options = options(
 @_free_options
 def gc(older_than: int, remove: tuple[str, ...], depot: Depot, *, yes: bool, dry_run: bool) -> View:
     """Free what no library and no recently used unit needs. Safe during a build."""
-    planned = depots.plan_gc(days=older_than, remove=remove, depot=depot)
+    forget = frozenset(depot.artifacts.named(key).manifest.recipe_key for key in remove)
+    planned = plan(depot, datetime.timedelta(days=older_than), forget=forget)
     kept = (
         f"Libraries and what they are made of stay, and so does what was used in the last {older_than} days or the last "
         "hour. To free more: --remove KEY, or 'flashdepot depot clean --all'."
@@ -224,7 +224,8 @@ def clean(depot: Depot, *, libraries: bool, yes: bool, dry_run: bool) -> View:
 
     What is freed is fetched or compiled again when it is needed. What a running command uses stays.
     """
-    planned = depots.plan_clean(libraries=libraries, depot=depot)
+    forget = frozenset(manifest.recipe_key for manifest in depot.artifacts.manifests()) if libraries else frozenset()
+    planned = plan(depot, datetime.timedelta(0), grace=0, forget=forget)
     return _freed(depot, planned, [], yes=yes, dry_run=dry_run)
 
 
@@ -237,7 +238,7 @@ def _freed(depot: Depot, planned: GcPlan, said: list[str], *, yes: bool, dry_run
             say(f"{size(sum(freed)):>10}  {len(freed)} of kind {kind}: {reason}")
         say(f"{size(planned.bytes)} in {len(planned.removals)} places.")
     confirmed = not dry_run and bool(planned.removals) and (yes or wants_json() or ask("Free it?"))
-    done = depots.free(planned, depot=depot) if confirmed else None
+    done = run(depot, planned) if confirmed else None
     shown = done or planned
     listed = [fields(removal, "path", "kind", "reason", "bytes") for removal in shown.removals]
     document = {"done": done is not None, "bytes": shown.bytes, "removals": listed}

@@ -10,7 +10,6 @@ import click
 from flashdepot import api
 from flashdepot.api import sharing
 from flashdepot.api.acquire import LibraryPlan
-from flashdepot.api.depots import stored
 from flashdepot.cli.common import View, command, configured_remotes, depot_option, fields, flag, option, options, warn
 from flashdepot.cli.library_commands import library_view, plan_view
 from flashdepot.cli.options import Asked, Wanted, library_options, machine_options, selection_options
@@ -33,7 +32,7 @@ def push(keys: tuple[str, ...], to: str | None, depot: Depot, *, verify: bool) -
 
     Without a KEY all that the depot has. What is there already is not sent again, but gets your signature.
     """
-    manifests = [stored(key, depot=depot).manifest for key in keys] or list(depot.artifacts.manifests())
+    manifests = [depot.artifacts.named(key).manifest for key in keys] or list(depot.artifacts.manifests())
     if not manifests:
         raise UsageError(
             f"The depot {depot.root} has no library to push.", hint="Build one: flashdepot build --profile quick"

@@ -19,7 +19,7 @@ import msgspec
 
 from flashdepot.depot.blobs import Blobs
 from flashdepot.depot.layout import DepotLayout, hidden_sibling, inside, is_leftover, key_of, remove
-from flashdepot.errors import IntegrityError, MissingToolError, NewerError
+from flashdepot.errors import IntegrityError, MissingToolError, NewerError, UsageError
 from flashdepot.files.atomic import disk_errors
 from flashdepot.files.documents import read_record, write_record
 from flashdepot.files.folders import KnownDigests, contents, differences
@@ -107,6 +107,16 @@ class Artifacts:
     def by_last_use(self) -> list[StoredArtifact]:
         """All artifacts, the last used first."""
         return sorted(self.stored(), key=lambda artifact: artifact.last_used, reverse=True)
+
+    def named(self, key: str) -> StoredArtifact:
+        """The artifact whose recipe key begins so; :raises UsageError: when there is none, or several."""
+        found = [artifact for artifact in self.stored() if artifact.manifest.recipe_key.startswith(key)]
+        if len(found) == 1:
+            return found[0]
+        problem = (
+            f"{len(found)} stored libraries have keys that begin with" if found else "no stored library has the key"
+        )
+        raise UsageError(f"'{key}': {problem} {key}.", hint="'flashdepot depot ls' lists them.")
 
     def remove(self, recipe_key: str) -> bool:
         """Remove a manifest, so that gc frees its files; :returns: whether there was one."""

@@ -62,12 +62,14 @@ class Foreseen(msgspec.Struct, frozen=True):
     """Which nvcc would be taken, its version, and a sentence on why.
 
     It is a ``toolkit`` of the machine, or that of a ``release`` of NVIDIA's archives; with neither, the one from PyPI.
+    ``named`` says that somebody named the toolkit's folder.
     """
 
     toolkit: CudaToolkit | None
     reason: str
     cuda: Version
     release: str = ""
+    named: bool = False
 
 
 def choose_toolchain(
@@ -93,24 +95,26 @@ def choose_toolchain(
     :raises MissingToolError: when no nvcc can do it, with why each that was found cannot.
     :raises IncompatibleError: when the driver cannot run what the only usable nvcc builds.
     """
-    if isinstance(option, Path) and host.platform.system != "windows":
-        nvcc, reason, named = inspect(named_root(option)), f"asked for: --cuda {option}", True
-        if problem := _unfit(nvcc, host, wanted, driver=None):
-            raise MissingToolError(f"The CUDA toolkit in {nvcc.root} {problem}.")
-    else:
-        foreseen = foresee_toolchain(option, host, wanted, driver=driver, host_side=True)
-        root, reason, named = _provided(foreseen, host.platform, folder, on_file), foreseen.reason, False
-        nvcc = known(root, foreseen.cuda) if host.platform.system == "windows" else inspect(root)
+    foreseen = foresee_toolchain(option, host, wanted, driver=driver, host_side=True)
+    return provide_toolchain(foreseen, host.platform, folder=folder, work=work, on_file=on_file)
+
+
+def provide_toolchain(
+    foreseen: Foreseen, platform: Platform, *, folder: Path, work: Path, on_file: OnFile
+) -> Toolchain:
+    """What was foreseen, fetched where it must be; the parameters are those of :func:`choose_toolchain`."""
     from flashdepot.toolchain.zig import (  # noqa: PLC0415  (foreseeing a toolchain needs none of it)
         compiling_version,
         preprocessing_version,
         provide_zig,
     )
 
-    zig = front = provide_zig(host.platform, folder, on_file, compiling_version())
+    root = _provided(foreseen, platform, folder, on_file)
+    nvcc = known(root, foreseen.cuda) if platform.system == "windows" else inspect(root)
+    zig = front = provide_zig(platform, folder, on_file, compiling_version())
     if (version := preprocessing_version(nvcc.version)) != zig.version:
-        front = provide_zig(host.platform, folder, on_file, version)
-    return Toolchain(nvcc, zig, front, reason, zig.environment(work), named)
+        front = provide_zig(platform, folder, on_file, version)
+    return Toolchain(nvcc, zig, front, foreseen.reason, zig.environment(work), foreseen.named)
 
 
 def _provided(foreseen: Foreseen, platform: Platform, folder: Path, on_file: OnFile) -> Path:
@@ -149,9 +153,9 @@ def foresee_toolchain(
     driver: Version | None,
     host_side: bool = False,
 ) -> Foreseen:
-    """What :func:`choose_toolchain` would take for ``auto`` or a version, and raises what that would raise.
+    """What :func:`choose_toolchain` would take, and raises what that would raise.
 
-    It reads the record only.
+    It reads the record only, and asks the nvcc of a folder that was named.
 
     :param host_side: on Windows, where nvcc does not run, only the host side is compiled: device code is a remote's.
     """
@@ -159,6 +163,12 @@ def foresee_toolchain(
         if not host_side or option not in (AnyCuda.AUTO, Version("13.0"), provided_version()):
             require_compiling(host.platform)
         return Foreseen(None, "device code from remotes", provided_version())
+    if isinstance(option, Path):
+        nvcc = inspect(named_root(option))
+        if problem := _unfit(nvcc, host, wanted, driver=None):
+            raise MissingToolError(f"The CUDA toolkit in {nvcc.root} {problem}.")
+        named = CudaToolkit(str(nvcc.root), nvcc.version, "--cuda", codes=nvcc.codes)
+        return Foreseen(named, f"asked for: --cuda {option}", nvcc.version, named=True)
     version = option if isinstance(option, Version) else None
     rejected: list[str] = []
     if asks_machine(option, host.platform, driver):
