@@ -28,6 +28,7 @@ from flashdepot.model.limits import Limits
 from flashdepot.model.recipe import Action, Tool
 from flashdepot.model.selection import Unit
 from support.recipes import TOOLS, make_recipe
+from support.tools import KILL
 
 FAKE = Path(__file__).parents[1] / "support" / "fake_compiler.py"
 GB = 10**9
@@ -357,7 +358,7 @@ def test_kill_at_any_moment_loses_only_what_was_running(bench: Bench) -> None:
         wait_for(lambda: process.poll() is not None or len(bench.journal) > so_far)  # noqa: B023  (called at once)
         time.sleep(chance.random() * 0.3)
         with contextlib.suppress(ProcessLookupError):  # it had finished
-            os.killpg(process.pid, signal.SIGKILL)
+            os.killpg(process.pid, KILL)
         process.wait()
         assert not verify(bench.depot).problems
         recorded = {r.name for p in bench.depot.actions.files() if (r := bench.depot.actions.read(p))}
@@ -386,13 +387,13 @@ def test_a_build_goes_on_when_the_other_process_that_compiled_a_unit_is_killed(b
     wait_for(lambda: bench.journal == ["start a"])
     bench_two = start(bench, ["a"])
     time.sleep(0.5)
-    os.killpg(other.pid, signal.SIGKILL)
+    os.killpg(other.pid, KILL)
     other.wait()
     assert bench_two.wait(timeout=30) == 0
     assert bench.journal.count("start a") == 2
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("sent", [signal.SIGINT, KILL])
 def test_compilers_and_what_they_started_end_with_the_build(bench: Bench, sent: signal.Signals) -> None:
     bench.source("a.src", "spawn\nsleep 60")
     process = start(bench, ["a"])
@@ -407,13 +408,13 @@ def test_a_compiler_that_outlives_its_build_keeps_its_lock(bench: Bench) -> None
     process = start(bench, ["a"])
     wait_for(lambda: bench.journal == ["start a"])
     (watcher,) = {child.pid for child in psutil.Process(process.pid).children()} - set(compilers(bench))
-    os.kill(watcher, signal.SIGKILL)
-    os.kill(process.pid, signal.SIGKILL)
+    os.kill(watcher, KILL)
+    os.kill(process.pid, KILL)
     process.wait()
     (compiler,) = compilers(bench)
     (lock,) = (path for path in (bench.folder / "depot" / "locks").iterdir() if path.stem != "intents")
     assert bench.depot.try_lock(lock.stem) is None
-    os.kill(compiler, signal.SIGKILL)
+    os.kill(compiler, KILL)
     wait_for(lambda: bench.depot.try_lock(lock.stem) is not None, 5)
 
 

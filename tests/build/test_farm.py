@@ -20,6 +20,7 @@ from flashdepot.build.farm import choose_worker
 from flashdepot.build.farm_worker import refusal
 from flashdepot.errors import NetworkError
 from support.farm import NEEDS_DASK, PACKAGE, Farm, FarmBuild, ends, kill_worker_of, wait_for
+from support.tools import KILL
 
 pytestmark = NEEDS_DASK
 
@@ -90,7 +91,7 @@ def test_what_a_compiler_refuses_is_told_with_its_log(farm: Farm, tmp_path: Path
     assert "no such thing" in Path(failed["hint"].split()[-1]).read_text()
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("how", [signal.SIGINT, KILL])
 def test_a_client_that_ends_leaves_no_compiler_and_a_cluster_that_works(
     farm: Farm, tmp_path: Path, how: signal.Signals
 ) -> None:
@@ -104,7 +105,7 @@ def test_a_client_that_ends_leaves_no_compiler_and_a_cluster_that_works(
     build.process.send_signal(how)
     assert all(ends(process, ENDS_WITHIN) for process in family)
     build.process.communicate()
-    if how == signal.SIGKILL:
+    if how == KILL:
         again = FarmBuild(tmp_path, farm, {}).run()
         assert again["compiled"] == ["slow"], "what had finished is kept, and the same cluster compiles the rest"
 

@@ -21,6 +21,7 @@ from flashdepot.net.errors import retry_after
 from flashdepot.net.fetch import fetch_url
 from flashdepot.net.transport import IndexSettings, open_session
 from support.servers import Fault, FileServer, serve_files
+from support.tools import KILL
 
 CONTENT = os.urandom(300_000)
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
@@ -331,7 +332,7 @@ def test_two_processes_fetch_a_file_once(server: FileServer, tmp_path: Path, mon
     assert len(server.seen) == 1
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, KILL])
 def test_what_a_stopped_process_had_received_is_not_lost(
     server: FileServer, get: Get, tmp_path: Path, number: int
 ) -> None:
@@ -339,7 +340,7 @@ def test_what_a_stopped_process_had_received_is_not_lost(
     with start(server, tmp_path) as process:
         for _ in range(3):
             read_until(process, "begun")
-        process.send_signal(number)
+        os.kill(process.pid, number)
         process.wait()
     server.pace = 0.0
     kept = hidden(tmp_path / "depot")

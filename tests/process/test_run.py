@@ -14,6 +14,7 @@ import pytest
 
 from flashdepot.errors import FlashdepotError, MissingToolError
 from flashdepot.process.run import run
+from support.tools import KILL
 
 RUNS_A_SHELL = """
 import sys
@@ -31,7 +32,7 @@ def ends(pid: int, seconds: float) -> bool:
     return True
 
 
-@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("sent", [KILL, signal.SIGTERM, signal.SIGINT])
 def test_a_program_and_what_it_started_end_with_the_process_that_ran_it(tmp_path: Path, sent: signal.Signals) -> None:
     process = subprocess.Popen([sys.executable, "-c", RUNS_A_SHELL, str(tmp_path)], stderr=subprocess.DEVNULL)
     inner = tmp_path / "inner"

@@ -21,6 +21,9 @@ import pytest
 PEAK = "int(open('/proc/self/status').read().partition('VmHWM:')[2].split()[0])"
 """Python for a child process: kilobytes of memory at the peak, on Linux. ``ru_maxrss`` is not a less than the parent's."""
 
+KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
+"""Ends a process at once: on Windows ``os.kill`` does that with any signal."""
+
 _ASKED = {"docker": ("info",), "weed": ("version",)}
 """How to find out whether a program works, where that is not ``--version``."""
 
