@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +24,7 @@ from flashdepot.model.environment import NO_TORCH
 from flashdepot.model.host import HostRecord
 from flashdepot.model.limits import parse_size
 from flashdepot.model.request import LibraryRequest
+from flashdepot.model.shell import joined
 from flashdepot.model.wheel import COMMUNITY, DEFAULT_SOURCES, FLASH_ATTN, INDEX, OFFICIAL, OURS, PIP
 from flashdepot.resolve.facts import Given, NamedFacts, facts_of
 from flashdepot.resolve.plan import plan_for
@@ -145,7 +145,7 @@ class Question(msgspec.Struct, frozen=True):
         if wheel.url and not wheel.sha256:  # the record of its release is asked then; pip would take any bytes
             return str(Command("install", {"wheel": wheel.url}))
         if wheel.url:
-            return shlex.join(["pip", "install", f"{wheel.url}#sha256={wheel.sha256}"])
+            return joined(["pip", "install", f"{wheel.url}#sha256={wheel.sha256}"])
         facts = plan.facts
         there = facts.platform is not None and facts.platform != this_platform()
         machine = {"host": given.host, "driver": given.named.driver, "glibc": given.named.glibc}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from flashdepot.errors import CompileError, FlashdepotError
 from flashdepot.events import BuildProgress, Share, Snapshot
 from flashdepot.files.locks import HeldLock
 from flashdepot.model.recipe import Action, Recipe, Sides
+from flashdepot.model.shell import joined
 from flashdepot.process.child import Cost
 from flashdepot.process.run import first_error, killed_for_memory
 from flashdepot.toolchain.linked import disk_full
@@ -93,7 +93,7 @@ def compile_error(name: str, status: int, log: str, path: Path) -> FlashdepotErr
     reason = first_error(log) or "it wrote no message"
     return CompileError(
         f"{name}: the compiler ended with status {status}: {reason}",
-        hint=f"What it means, and what fixes it: flashdepot explain {shlex.quote(str(path))}",
+        hint=f"What it means, and what fixes it: flashdepot explain {joined([path])}",
         log=path,
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import signal
 import sys
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from flashdepot import __version__
 from flashdepot.cli.common import COMMON_OPTIONS, answer, complain, print_json, show
 from flashdepot.errors import ConsentError, FlashdepotError, MissingToolError, UsageError, did_you_mean
 from flashdepot.files.atomic import explain_disk_error
+from flashdepot.model.shell import joined
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -198,7 +198,7 @@ def _in_plain_words(error: Exception) -> FlashdepotError:
             at = words.index("--build")
             del words[at : at + 2]
         return ConsentError(
-            error.message, hint=f"To compile it: {shlex.join(['flashdepot', *words, '-y'])}", smaller=error.smaller
+            error.message, hint=f"To compile it: {joined(['flashdepot', *words, '-y'])}", smaller=error.smaller
         )
     if isinstance(error, FlashdepotError):
         return error

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
 import re
-import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +22,7 @@ from flashdepot.diagnose.check import Outcome, Report
 from flashdepot.errors import UsageError
 from flashdepot.host import saved_host
 from flashdepot.model.host import HostRecord
+from flashdepot.model.shell import joined
 from flashdepot.resolve.facts import Given
 
 if TYPE_CHECKING:
@@ -110,9 +111,11 @@ def explain(
     if context.meta[_COMMAND] and words:
         return _command_explained(words, host, steps=steps)
     if len(words) > 1:
-        hint = f"To run a command and explain its failure: flashdepot explain -- {shlex.join(words)}"
+        hint = f"To run a command and explain its failure: flashdepot explain -- {joined(words)}"
         if Path(words[0]).is_file():
-            hint = f"To read them as one: cat {shlex.join(words)} | flashdepot explain -"
+            hint = (
+                f"To read them as one: {joined(['type' if os.name == 'nt' else 'cat', *words])} | flashdepot explain -"
+            )
         raise UsageError(f"explain reads one log, and {len(words)} words were given.", hint=hint)
     with _opened(words[0] if words else None, depot) as stream:
         report = api.explain(stream, host)

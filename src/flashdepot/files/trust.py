@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import stat
 import sys
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ import msgspec
 
 from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.files.atomic import disk_errors, read_json, write_json
+from flashdepot.model.shell import removing
 
 _NAME = "flashdepot"
 
@@ -122,7 +122,7 @@ class Consents(msgspec.Struct, frozen=True):
             raise self._unusable(f"is damaged: {error}") from error
 
     def _unusable(self, why: str) -> UsageError:
-        return UsageError(f"{self.file} {why}.", hint=f"Remove it: rm {shlex.quote(str(self.file))}")
+        return UsageError(f"{self.file} {why}.", hint=f"Remove it: {removing(self.file)}")
 
     def _write(self, allowed: Mapping[str, str]) -> None:
         with disk_errors(self.file.parent):

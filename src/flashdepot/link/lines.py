@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
 from collections.abc import Sequence
 from enum import Enum
 
 import msgspec
 
 from flashdepot.link.library import LinkableLibrary, LinkKind
-
-_OPERATORS = re.compile(r"[&|<>^()]")
+from flashdepot.model.shell import quoted_for_windows
 
 
 class Shell(Enum):
@@ -27,11 +25,8 @@ class Shell(Enum):
         return cls.CMD if system == "windows" else cls.POSIX
 
     def join(self, arguments: Sequence[str]) -> str:
-        """Arguments as one line that gives a program these arguments.
-
-        cmd has no quote for percent signs: a name between two of them is replaced by a variable of that name, if set.
-        """
-        return shlex.join(arguments) if self is Shell.POSIX else " ".join(map(_quoted_for_cmd, arguments))
+        """Arguments as one line that gives a program these arguments."""
+        return shlex.join(arguments) if self is Shell.POSIX else " ".join(map(quoted_for_windows, arguments))
 
     def assignment(self, name: str, value: str) -> str:
         """The line that sets an environment variable."""
@@ -46,12 +41,6 @@ class Shell(Enum):
     def remark(self, text: str) -> str:
         """A line that does nothing."""
         return f"{'#' if self is Shell.POSIX else 'rem'} {text}"
-
-
-def _quoted_for_cmd(argument: str) -> str:
-    """An argument as programs of Windows take it apart, and with the signs in quotes that only cmd acts on."""
-    quoted = subprocess.list2cmdline([argument])
-    return f'"{quoted}"' if quoted == argument and _OPERATORS.search(argument) else quoted
 
 
 STATIC_NEEDS = ("-ldl", "-lpthread")

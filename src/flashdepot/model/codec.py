@@ -83,8 +83,12 @@ class Spelled:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it: structs as tables in the order of their fields, mappings and sets sorted."""
-    return msgspec.json.decode(msgspec.json.encode(value, enc_hook=str, order="deterministic"))
+    """A value as JSON has it: structs as tables in the order of their fields, mappings and sets sorted, paths with slashes."""
+    return msgspec.json.decode(msgspec.json.encode(value, enc_hook=_text, order="deterministic"))
+
+
+def _text(value: object) -> str:
+    return value.as_posix() if isinstance(value, Path) else str(value)
 
 
 def read(data: Any, kind: type[_T]) -> _T:

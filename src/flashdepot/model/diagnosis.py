@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from flashdepot.model.codec import FixedWord
+from flashdepot.model.shell import joined
 
 
 class Command(msgspec.Struct, frozen=True):
@@ -41,7 +41,7 @@ class Command(msgspec.Struct, frozen=True):
                     yield from (option, str(one))
 
     def __str__(self) -> str:
-        return shlex.join(["flashdepot", *self.words])
+        return joined(["flashdepot", *self.words])
 
 
 class Verdict(FixedWord):

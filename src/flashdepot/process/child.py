@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from flashdepot.files.atomic import open_fresh
+from flashdepot.model.shell import joined
 from flashdepot.process.run import bound, not_run, trace
 
 
@@ -63,7 +63,7 @@ class Child:
         :param descriptors: open files that it and its descendants keep open, such as a lock's; not on Windows.
         """
         self._started = time.monotonic()
-        trace(shlex.join(arguments))
+        trace(joined(arguments))
         with open_fresh(log) as output:
             try:
                 self._process = subprocess.Popen(

@@ -9,7 +9,6 @@ import json
 import os
 import re
 import secrets
-import shlex
 import signal
 import struct
 import subprocess
@@ -24,6 +23,7 @@ from typing import IO, Any
 import msgspec
 
 from flashdepot.errors import FlashdepotError, MissingToolError
+from flashdepot.model.shell import joined
 
 _CREDENTIALS = re.compile(r"(https?://)[^/\s'\"]+@")
 _listeners: list[Callable[[str], None]] = []
@@ -135,7 +135,7 @@ def run(
     :param encoding: of what it reads and writes; that of the locale when ``None``.
     :param may_ask: it may ask at the terminal, and therefore is not bound to end when this process is killed.
     """
-    trace(shlex.join(arguments))
+    trace(joined(arguments))
     # Files, not pipes: a pipe ends only when the last process that inherited it does.
     with contextlib.ExitStack() as files:
         try:
@@ -167,7 +167,7 @@ def run_shown(arguments: Sequence[str], log: IO[bytes], show: Callable[[bytes], 
 
     :param show: called with each piece of both streams, as they go to the log.
     """
-    trace(shlex.join(arguments))
+    trace(joined(arguments))
     output, given = os.pipe()
     try:
         child = subprocess.Popen(list(arguments), stdout=given, stderr=given)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import shlex
 import time
 from collections.abc import Callable, Mapping
 from datetime import date, timedelta
@@ -27,6 +26,7 @@ from flashdepot.model.codec import Digest, Natural, canonical_json, digest_of, r
 from flashdepot.model.manifest import MANIFEST_NAME, Manifest, unusable
 from flashdepot.model.recipe import UpstreamId
 from flashdepot.model.request import Request
+from flashdepot.model.shell import removing
 from flashdepot.model.target import Platform
 from flashdepot.remotes.user_settings import UserSettings, today
 
@@ -77,7 +77,7 @@ def _seen(settings: UserSettings) -> dict[str, int]:
     except FileNotFoundError:
         return {}
     except (IntegrityError, ValueError, OSError) as error:
-        raise UsageError(f"{path} cannot be used: {error}", hint=f"Remove it: rm {shlex.quote(str(path))}") from error
+        raise UsageError(f"{path} cannot be used: {error}", hint=f"Remove it: {removing(path)}") from error
 
 
 _STATEMENT = "https://in-toto.io/Statement/v1"

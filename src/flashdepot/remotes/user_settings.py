@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 from collections.abc import Iterator, Sequence
 from datetime import date, datetime, timezone
 from pathlib import Path
@@ -22,6 +21,7 @@ from flashdepot.files.atomic import disk_errors, write_atomic
 from flashdepot.files.locks import lock_file
 from flashdepot.files.trust import user_config
 from flashdepot.model.codec import plain, read
+from flashdepot.model.shell import removing
 
 if TYPE_CHECKING:
     from flashdepot.model.remote import KeysFile, RemoteSettings, TrustedKey
@@ -184,7 +184,7 @@ def _read(path: Path, kind: type[_T]) -> _T:
 
     try:
         if by_others := planted(path):
-            raise UsageError(f"{path} is not trusted: {by_others}.", hint=f"Remove it: rm {shlex.quote(str(path))}")
+            raise UsageError(f"{path} is not trusted: {by_others}.", hint=f"Remove it: {removing(path)}")
         return read(read_toml(path), kind)
     except FileNotFoundError:
         return kind()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,6 +17,7 @@ from flashdepot.model.candidate import Candidate, Judged, Origin, PublishedWheel
 from flashdepot.model.codec import Digest, Natural, read
 from flashdepot.model.diagnosis import Reasons
 from flashdepot.model.environment import Accelerator, Environment, Torch
+from flashdepot.model.shell import joined
 from flashdepot.model.target import Architecture, Platform, Version
 from flashdepot.model.wheel import OURS, PIP, Interpreter, WheelName, filename_of_url
 from flashdepot.resolve.rules import judge
@@ -218,7 +218,7 @@ _LARGEST = 1 << 20
 
 def read_lock(path: Path) -> Lock:
     """Read a lock file."""
-    hint = f"Write a new one: flashdepot lock --upgrade --out {shlex.quote(str(path))}"
+    hint = f"Write a new one: flashdepot lock --upgrade --out {joined([path])}"
     try:
         if path.stat().st_size > _LARGEST:
             raise UsageError(f"{path} is not a lock file: it is larger than 1 MB.", hint=hint)

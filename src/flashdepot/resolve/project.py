@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -26,6 +25,7 @@ from flashdepot.model.selection import (
     parse_passes,
     parse_profile,
 )
+from flashdepot.model.shell import joined
 from flashdepot.model.target import Platform, Version
 
 if TYPE_CHECKING:
@@ -274,7 +274,7 @@ def require_trust(project: Project, consents: Consents, objections: Sequence[str
     if objections and not consents.given(project.path, project.digest):
         raise UsageError(
             f"{project.path} is not used: {' '.join(objections)}",
-            hint=f"Read it. If you trust it, as it is now: flashdepot trust {shlex.quote(str(project.path))}",
+            hint=f"Read it. If you trust it, as it is now: flashdepot trust {joined([project.path])}",
         )
 
 
