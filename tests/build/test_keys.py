@@ -76,7 +76,8 @@ def test_names_become_folders_and_programs_of_this_machine_when_it_runs() -> Non
     places = PlaceNames((("upstream", Path("/src/fa")), ("cuda", Path("/opt/cuda"))))
     action = make_action(arguments=("{cuda}/bin/nvcc", "-ccbin", "{cxx}", "-I{upstream}/x"))
     command = action.command({**places.folders, "cxx": "/usr/bin/g++", "output": "/w/a.o", "depfile": "/w/a.d"})
-    assert command[:4] == ["/opt/cuda/bin/nvcc", "-ccbin", "/usr/bin/g++", "-I/src/fa/x"]
+    cuda, source = Path("/opt/cuda"), Path("/src/fa")
+    assert command[:4] == [f"{cuda}/bin/nvcc", "-ccbin", "/usr/bin/g++", f"-I{source}/x"]
     assert command[-3:] == [action.source, "-o", "/w/a.o"]
     assert command[command.index("-MF") + 1] == "/w/a.d"
 
@@ -99,28 +100,33 @@ def test_a_path_is_named_after_the_folder_it_is_in_and_found_again() -> None:
     assert places.path("/usr/include/math.h") == Path("/usr/include/math.h")
 
 
+def here(*names: str) -> tuple[str, ...]:
+    """Paths as this system writes them."""
+    return tuple(str(Path(name)) for name in names)
+
+
 def test_nvcc_and_gcc_rules_read_alike() -> None:
     nvcc = "/w/o.o : k.cu \\\n    /usr/include/stdc-predef.h \\\n    /c/bin/..//include/cuda_runtime.h\n"
     gcc = "/w/o.o: k.cu /usr/include/stdc-predef.h \\\n /c/include/cuda_runtime.h\n"
-    expected = ("/src/k.cu", "/usr/include/stdc-predef.h", "/c/include/cuda_runtime.h")
+    expected = here("/src/k.cu", "/usr/include/stdc-predef.h", "/c/include/cuda_runtime.h")
     assert read_depfile(nvcc, Path("/src")) == expected
     assert read_depfile(gcc, Path("/src")) == expected
 
 
 def test_a_file_named_twice_counts_once() -> None:
-    assert read_depfile("a.o: a.cu ./a.cu sub/../a.cu\n", Path("/s")) == ("/s/a.cu",)
+    assert read_depfile("a.o: a.cu ./a.cu sub/../a.cu\n", Path("/s")) == here("/s/a.cu")
 
 
 def test_blanks_hashes_and_dollars_in_names_are_read() -> None:
-    assert read_depfile("a.o: my\\ file.cu c\\#.h $$x.h\n", Path("/s")) == ("/s/my file.cu", "/s/c#.h", "/s/$x.h")
+    assert read_depfile("a.o: my\\ file.cu c\\#.h $$x.h\n", Path("/s")) == here("/s/my file.cu", "/s/c#.h", "/s/$x.h")
 
 
 def test_phony_rules_after_the_first_are_no_inputs() -> None:
-    assert read_depfile("a.o: a.cu b.h\n\nb.h:\n", Path("/s")) == ("/s/a.cu", "/s/b.h")
+    assert read_depfile("a.o: a.cu b.h\n\nb.h:\n", Path("/s")) == here("/s/a.cu", "/s/b.h")
 
 
 def test_a_windows_target_with_a_drive_letter_is_not_the_end_of_the_target() -> None:
-    assert read_depfile("C:/w/a.o : a.cu\r\n", Path("/s")) == ("/s/a.cu",)
+    assert read_depfile("C:/w/a.o : a.cu\r\n", Path("/s")) == here("/s/a.cu")
 
 
 def test_text_without_a_rule_is_refused() -> None:

@@ -16,6 +16,7 @@ import pytest
 from flashdepot.depot import Depot
 from flashdepot.errors import IntegrityError, MissingToolError
 from support.depots import flip_and_keep_times, flip_bit, make_older, put_bytes, truncate
+from support.tools import needs_links, posix
 
 
 def leftovers(depot: Depot) -> list[Path]:
@@ -43,7 +44,7 @@ def test_a_blob_is_named_by_its_sha256_and_nobody_may_write_to_it(depot: Depot, 
     assert digest == hashlib.sha256(source.read_bytes()).hexdigest()
     assert blob == depot.root / "blobs" / "sha256" / digest[:2] / digest
     assert blob.read_bytes() == source.read_bytes()
-    assert blob.stat().st_mode & 0o777 == 0o444
+    assert blob.stat().st_mode & 0o222 == 0 or os.name == "nt", "Windows removes no file that is read-only"
     assert leftovers(depot) == []
 
 
@@ -95,7 +96,7 @@ def test_a_blob_is_read_once_in_a_process(depot: Depot, monkeypatch: pytest.Monk
     asked = Depot(depot.root)
     for digest in digests * 3:
         asked.blobs.verified_path(digest)
-    assert len(reads) == len(digests)
+    assert len(reads) == len(digests) * (3 if os.name == "nt" else 1), "Windows tells no time of a file's change"
 
 
 def test_a_blob_that_changed_behind_its_times_is_read_again(depot: Depot, monkeypatch: pytest.MonkeyPatch):
@@ -107,6 +108,7 @@ def test_a_blob_that_changed_behind_its_times_is_read_again(depot: Depot, monkey
     assert depot.blobs.find(digest) is None
 
 
+@needs_links
 def test_a_link_in_the_place_of_a_blob_is_not_followed(depot: Depot, problems: list[str], tmp_path: Path):
     digest = put_bytes(depot, b"right")
     (tmp_path / "elsewhere").write_bytes(b"right")
@@ -226,6 +228,7 @@ def test_a_lock_may_be_released_by_another_thread(depot: Depot):
     assert depot.try_lock("unit")
 
 
+@posix("such file system")
 @pytest.mark.parametrize("code", [errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK])
 def test_a_file_system_without_locks_is_named(depot: Depot, monkeypatch: pytest.MonkeyPatch, code: int):
     def refuse(*_: object) -> None:

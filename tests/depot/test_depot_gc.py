@@ -28,6 +28,7 @@ from support.depots import (
     rewrite_record,
     store_library,
 )
+from support.tools import posix
 
 Start = Callable[..., subprocess.Popen[str]]
 DAYS = 24.0
@@ -144,6 +145,7 @@ def nine_hours_ago(depot: Depot, start: Start) -> subprocess.Popen[str]:
     return builder
 
 
+@posix("renaming of a folder with an open lock")
 def test_what_a_running_build_has_used_stays_however_little_is_to_be_kept(depot: Depot, tmp_path: Path, start: Start):
     builder = nine_hours_ago(depot, start)
     used, unused = (record_unit(depot, tmp_path, name, name.encode()) for name in ("used", "unused"))
@@ -217,6 +219,7 @@ def test_what_was_fetched_counts_as_used_from_the_last_use_on(depot: Depot, kind
     assert list(folder.parent.iterdir()) == []
 
 
+@posix("renaming of a folder with an open lock")
 def test_a_compiler_that_a_running_build_has_used_stays_however_little_is_to_be_kept(depot: Depot, start: Start):
     folder = depot.root / "toolchains" / "cuda-13.0"
     folder.mkdir(parents=True)

@@ -1,9 +1,14 @@
 import os
+from pathlib import Path
 
 import pytest
 
 from flashdepot.errors import UsageError
 from flashdepot.net.transport import read_index_settings
+
+NAME, USER, USER_OLD = (
+    ("pip.ini", Path("pip"), Path("pip")) if os.name == "nt" else ("pip.conf", Path(".config/pip"), Path(".pip"))
+)
 
 
 def write(path, text):
@@ -17,17 +22,15 @@ def test_without_settings_the_default_index_is_asked():
     assert settings.certificates is None
 
 
-@pytest.mark.parametrize("place", ["etc/pip.conf", ".pip/pip.conf", ".config/pip/pip.conf", "python/pip.conf"])
+@pytest.mark.parametrize("place", [f"etc/{NAME}", f"{USER_OLD}/{NAME}", f"{USER}/{NAME}", f"python/{NAME}"])
 def test_each_of_pips_files_is_read(settings_free, place):
     write(settings_free / place, "[global]\nindex-url = https://a/simple\n")
     assert read_index_settings().indexes == ("https://a/simple",)
 
 
 def test_a_later_file_wins_and_a_command_section_wins_over_global(settings_free):
-    write(
-        settings_free / "etc/pip.conf", "[global]\nindex-url = https://site/\ntimeout = 7\n[install]\ncert = /c.pem\n"
-    )
-    write(settings_free / ".config/pip/pip.conf", "[global]\nindex_url = https://user/\ncert = /weaker.pem\n")
+    write(settings_free / "etc" / NAME, "[global]\nindex-url = https://site/\ntimeout = 7\n[install]\ncert = /c.pem\n")
+    write(settings_free / USER / NAME, "[global]\nindex_url = https://user/\ncert = /weaker.pem\n")
     settings = read_index_settings()
     assert settings.indexes == ("https://user/",)
     assert settings.certificates == "/c.pem"
@@ -35,27 +38,27 @@ def test_a_later_file_wins_and_a_command_section_wins_over_global(settings_free)
 
 
 def test_the_file_that_is_named_replaces_the_users(settings_free, monkeypatch):
-    write(settings_free / ".config/pip/pip.conf", "[global]\nextra-index-url = https://user/\n")
+    write(settings_free / USER / NAME, "[global]\nextra-index-url = https://user/\n")
     write(settings_free / "mine.conf", "[global]\nindex-url = https://mine/\n")
     monkeypatch.setenv("PIP_CONFIG_FILE", str(settings_free / "mine.conf"))
     assert read_index_settings().indexes == ("https://mine/",)
 
 
 def test_the_null_device_as_file_turns_all_files_off(settings_free, monkeypatch):
-    write(settings_free / "etc/pip.conf", "[global]\nindex-url = https://site/\n")
+    write(settings_free / "etc" / NAME, "[global]\nindex-url = https://site/\n")
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     assert read_index_settings().indexes == (None,)
 
 
 def test_the_active_environments_file_is_read(settings_free, monkeypatch):
-    write(settings_free / "venv/pip.conf", "[global]\nindex-url = https://venv/\n")
+    write(settings_free / "venv" / NAME, "[global]\nindex-url = https://venv/\n")
     monkeypatch.setenv("VIRTUAL_ENV", str(settings_free / "venv"))
     assert read_index_settings().indexes == ("https://venv/",)
 
 
 def test_variables_win_over_files_and_extra_indexes_follow(settings_free, monkeypatch):
     write(
-        settings_free / ".config/pip/pip.conf",
+        settings_free / USER / NAME,
         "[global]\nindex-url = https://user/\nextra-index-url =\n    https://b/\n    https://c/\n",
     )
     monkeypatch.setenv("PIP_INDEX_URL", "https://variable/")
@@ -63,7 +66,7 @@ def test_variables_win_over_files_and_extra_indexes_follow(settings_free, monkey
 
 
 def test_uvs_variables_are_read(settings_free, monkeypatch):
-    write(settings_free / ".config/pip/pip.conf", "[global]\nindex-url = https://user/\n")
+    write(settings_free / USER / NAME, "[global]\nindex-url = https://user/\n")
     monkeypatch.setenv("UV_DEFAULT_INDEX", "main=https://uv/")
     monkeypatch.setenv("UV_INDEX", "https://one/?a=b two=https://two/")
     assert read_index_settings().indexes == ("https://uv/", "https://one/?a=b", "https://two/")
@@ -82,7 +85,7 @@ def test_certificates_come_from_the_usual_variables(monkeypatch, variable):
 
 def test_proxy_client_certificate_and_trusted_hosts_are_read(settings_free):
     write(
-        settings_free / ".config/pip/pip.conf",
+        settings_free / USER / NAME,
         "[global]\nproxy = http://p:1\nclient-cert = /me.pem\ntrusted-host = a.example b.example:8\n",
     )
     settings = read_index_settings()
@@ -92,8 +95,8 @@ def test_proxy_client_certificate_and_trusted_hosts_are_read(settings_free):
 
 
 def test_a_broken_file_is_named(settings_free):
-    write(settings_free / ".config/pip/pip.conf", "index-url = https://user/\n")
-    with pytest.raises(UsageError, match=r"pip\.conf cannot be read"):
+    write(settings_free / USER / NAME, "index-url = https://user/\n")
+    with pytest.raises(UsageError, match="cannot be read"):
         read_index_settings()
 
 

@@ -25,6 +25,7 @@ from flashdepot.model.request import Request
 from flashdepot.model.selection import Dtype, Feature, Pass, Selection, Unit
 from flashdepot.model.target import Platform, Version
 from support.recipes import architectures
+from support.tools import makes_links
 
 UPSTREAM = {"fa2": UpstreamId("2.8.3.post2", "a" * 64)}
 LIBRARY_FILES = {
@@ -94,7 +95,7 @@ def put_bytes(depot: Depot, data: bytes) -> str:
 
 def store_library(depot: Depot, folder: Path, *, name: str = "one", **overrides: Any) -> Manifest:
     """Write the files of a small library into ``folder`` and store them, with contents that differ by ``name``."""
-    sources, files = {}, [LINK]
+    sources, files = {}, [LINK] if makes_links() else []
     for path, content in LIBRARY_FILES.items():
         source = folder / name / path
         source.parent.mkdir(parents=True, exist_ok=True)

@@ -33,6 +33,13 @@ def journal(line: str) -> None:
         file.write(line + "\n")
 
 
+def die() -> None:
+    """End as a compiler that is out of memory does: on Windows it says so itself."""
+    if os.name == "nt":
+        sys.exit("out of memory")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def main() -> int:
     """Compile."""
     arguments = sys.argv[1:]
@@ -59,14 +66,14 @@ def main() -> int:
             time.sleep(float(rest))
         elif word == "die-once" and not pathlib.Path(rest).exists():
             pathlib.Path(rest).touch()
-            os.kill(os.getpid(), signal.SIGKILL)
+            die()
         elif word == "die":
-            os.kill(os.getpid(), signal.SIGKILL)
+            die()
         elif word == "hang-once" and not pathlib.Path(rest).exists():
             pathlib.Path(rest).write_text(str(os.getpid()))
             time.sleep(600)
         elif word == "kill-worker":
-            os.kill(os.getppid(), signal.SIGKILL)
+            os.kill(os.getppid(), getattr(signal, "SIGKILL", signal.SIGTERM))
             time.sleep(600)
         elif word == "spawn":
             subprocess.Popen(

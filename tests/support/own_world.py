@@ -26,6 +26,9 @@ _HELD = "FLASHDEPOT_TEST_OFF_LIMITS"
 _PRIVATE = (".config", ".cache/flashdepot", ".netrc", ".ssh", ".aws", ".gnupg", ".gitconfig", ".pip", ".cargo/config.toml",
             ".cargo/credentials.toml", ".docker", ".pypirc")  # fmt: skip
 
+_HOMES = ("HOME", "USERPROFILE", "APPDATA", "LOCALAPPDATA", "WIN_PD_OVERRIDE_APPDATA", "WIN_PD_OVERRIDE_LOCAL_APPDATA")
+"""What names the user's folders: on Windows too, where platformdirs would ask the system."""
+
 _LOOK_UP = ("python", "flashdepot", "git", "pip", "uv", "cargo")
 
 _numbers = itertools.count()
@@ -62,8 +65,7 @@ def new_home() -> Path:
 
 def home_variables(home: Path) -> dict[str, str]:
     """The variables by which programs find a home, on every system."""
-    names = ("HOME", "USERPROFILE", "APPDATA", "LOCALAPPDATA") if os.name == "nt" else ("HOME",)
-    return dict.fromkeys(names, str(home))
+    return dict.fromkeys(_HOMES if os.name == "nt" else _HOMES[:1], str(home))
 
 
 def index_variables() -> list[str]:

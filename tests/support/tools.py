@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import select
@@ -9,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
@@ -39,6 +41,23 @@ def tool(name: str) -> str:
 def has(*names: str) -> bool:
     """Whether programs work here."""
     return all(_look(name)[0] for name in names)
+
+
+def posix(what: str) -> pytest.MarkDecorator:
+    """Mark tests of something that Windows has not."""
+    return pytest.mark.skipif(os.name != "posix", reason=f"Windows has no {what}")
+
+
+@cache
+def makes_links() -> bool:
+    """Whether this user can make symbolic links. On Windows few can, and wine 8 makes none but says that it did."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.suppress(OSError):
+        Path(folder, "link").symlink_to("nowhere")
+        return Path(folder, "link").is_symlink()
+    return False
+
+
+needs_links = pytest.mark.skipif(not makes_links(), reason="needs symbolic links")
 
 
 def needs(*names: str) -> pytest.MarkDecorator:
@@ -81,7 +100,7 @@ def flashdepot_here(*words: object, cwd: Path | None = None, **variables: str) -
     from flashdepot.cli import run  # noqa: PLC0415  (most tests need no command line)
 
     line = ["flashdepot", *map(str, words)]
-    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="", write_through=True) for _ in range(2))
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.setattr(sys, "argv", line)
         patch.setattr(signal, "signal", lambda *_: None)
@@ -113,7 +132,7 @@ def at_a_terminal(
 
     :param types: what is typed when the terminal shows a text, once each.
     """
-    import pty  # noqa: PLC0415  (Windows has none)
+    pty = pytest.importorskip("pty", reason="Windows has no pseudo-terminal")
 
     controlling, terminal = pty.openpty()
     command = [sys.executable, "-m", "flashdepot", *words]
