@@ -19,6 +19,7 @@ from flashdepot.files.atomic import (
     write_json,
     write_named,
 )
+from support.tools import posix
 
 
 def names(folder):
@@ -48,6 +49,7 @@ def test_a_block_that_fails_leaves_the_old_content_and_nothing_else(tmp_path):
     assert names(path.parent) == ["file"]
 
 
+@posix("modes of files")
 def test_everyone_may_read_the_file(tmp_path):
     with atomic_file(tmp_path / "file") as temporary:
         temporary.write_bytes(b"x")
@@ -70,7 +72,9 @@ def test_a_kill_in_the_middle_leaves_the_old_file(tmp_path):
     assert path.read_bytes() == b"old"
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize(
+    "code", [errno.ENOSPC, pytest.param(errno.EDQUOT, marks=posix("quotas with an error of their own"))]
+)
 def test_a_full_disk_is_told_with_its_folder_and_a_way_out(tmp_path, code):
     with pytest.raises(MissingToolError, match="is full") as caught, disk_errors(tmp_path):
         raise OSError(code, os.strerror(code))

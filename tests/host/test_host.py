@@ -11,7 +11,7 @@ from flashdepot.host.tools import find_compilers, find_toolkits, identify_compil
 from flashdepot.model.host import HostRecord
 from flashdepot.model.target import Architecture
 from support.toolkits import make_toolkit
-from support.tools import tool
+from support.tools import posix, tool
 
 
 @pytest.mark.slow
@@ -99,6 +99,7 @@ def test_a_toolkit_says_what_it_lacks_and_which_compilers_it_accepts(
     assert find_toolkits()[0].missing == ("include/cuda_fp16.h",)
 
 
+@posix("stand-in for a compiler: it is a shell script")
 def test_programs_are_asked_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     meeting = tmp_path / "meeting"
     meeting.mkdir()

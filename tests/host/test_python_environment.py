@@ -13,6 +13,7 @@ from flashdepot.host.python_environment import choose_python, chosen_environment
 from flashdepot.model.codec import plain, read
 from flashdepot.model.environment import Accelerator, PythonEnvironment, Torch
 from flashdepot.model.target import Architecture, Version
+from support.tools import posix
 
 OLD_ABI = b"\x7fELF..._ZNSt7__cxx1112basic_stringIcE\0_ZN3c105ErrorC2ENS_14SourceLocationESs\0"
 NEW_ABI = b"\x7fELF..._ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcE\0"
@@ -29,7 +30,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def site(bare: Path) -> Path:
     """Its package folder, emptied before each test."""
-    folder = next(bare.glob("lib/python*/site-packages"))
+    folder = next(bare.rglob("site-packages"))
     for path in sorted(folder.rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
     return folder
@@ -149,8 +150,11 @@ def test_a_flash_attn_folder_at_hand_is_seen(
     assert look(bare).shadow == str(tmp_path / "flash_attn")
 
 
+INSIDE = "Scripts/python.exe" if os.name == "nt" else "bin/python"
+
+
 def make_venv(folder: Path) -> Path:
-    return put(folder / "bin/python", b"#!/bin/sh\nexit 3\n").parents[1]
+    return put(folder / INSIDE, b"#!/bin/sh\nexit 3\n").parents[1]
 
 
 def test_what_is_named_comes_first_then_what_is_active_then_the_nearest(tmp_path: Path) -> None:
@@ -175,8 +179,8 @@ def test_what_is_named_comes_first_then_what_is_active_then_the_nearest(tmp_path
     ]
     for option, variables, expected, why in cases:
         chosen = choose_python(option, variables, here)
-        assert (chosen.program, chosen.why) == (expected / "bin/python", why)
-    assert choose_python(None, base, tmp_path).program == conda / "bin/python"
+        assert (chosen.program, chosen.why) == (expected / INSIDE, why)
+    assert choose_python(None, base, tmp_path).program == conda / INSIDE
     assert choose_python(None, gone, tmp_path).program == Path(sys.executable)
 
 
@@ -206,6 +210,7 @@ def test_what_is_no_interpreter_is_wrong_usage(tmp_path: Path) -> None:
         look_for_python(str(tmp_path / "python9"))
 
 
+@posix("stand-in for Python: it is a shell script")
 def test_a_program_that_is_no_python_is_said_to_be_none(tmp_path: Path) -> None:
     program = put(tmp_path / "python", b"#!/bin/sh\necho surprise >&2\n")
     program.chmod(0o755)
@@ -213,7 +218,7 @@ def test_a_program_that_is_no_python_is_said_to_be_none(tmp_path: Path) -> None:
         look_for_python(str(program))
 
 
-@pytest.mark.skipif(os.name == "nt", reason="the stand-in is a shell script")
+@posix("stand-in for Python: it is a shell script")
 def test_an_active_python_that_does_not_answer_is_unknown_and_said_to_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,6 +20,7 @@ from flashdepot.host.surroundings import (
     variables,
 )
 from flashdepot.model.target import Version
+from support.tools import posix
 
 
 def put(root: Path, name: str, text: str = "") -> Path:
@@ -61,6 +62,7 @@ def test_wsl_is_known_by_its_kernel(tmp_path: Path, version: str, wsl: bool) -> 
     assert is_wsl(put(tmp_path, "proc/version", version)) is wsl
 
 
+@posix("C library that a record names")
 def test_this_machine_has_the_c_library_that_its_record_says(tmp_path: Path) -> None:
     assert libc_name(tmp_path) == "glibc"
 
@@ -109,6 +111,7 @@ def test_nvidia_gpus_are_counted_on_the_bus_and_their_sound_devices_are_not(tmp_
     assert nvidia_devices(tmp_path / "none") is None
 
 
+@posix("table of mounts")
 def test_a_disk_is_that_of_the_nearest_folder_that_exists_and_has_its_type(tmp_path: Path) -> None:
     types = surroundings.mount_types(f"overlay / overlay rw 0 0\ntmpfs {tmp_path}/with\\040blank tmpfs rw 0 0\n")
     (tmp_path / "with blank").mkdir()

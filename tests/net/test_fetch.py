@@ -8,6 +8,7 @@ import pytest
 
 from flashdepot.errors import IntegrityError, MissingToolError, NetworkError
 from flashdepot.net.fetch import fetch
+from support.tools import posix
 
 NAME = "demo-1.0.tar.gz"
 CONTENT = os.urandom(300_000)
@@ -162,6 +163,7 @@ def test_a_certificate_file_that_is_not_there_is_named(index, destination, monke
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, a disk that is always full")
+@posix("device that is always full")
 def test_a_full_disk_is_told_as_such(index, destination):
     index.files[NAME] = CONTENT
     destination.parent.mkdir()

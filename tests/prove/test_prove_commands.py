@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import runpy
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from flashdepot import prove
 from flashdepot.cli import prove_commands
 from flashdepot.kernels.fa4.speed import TABLE, read_table
 from flashdepot.kernels.fa4.variants import HEAD_DIMS
-from support.tools import flashdepot_here
+from support.tools import flashdepot_here, posix
 
 ROW = {"dtype": "bf16", "what": "forward, head dim 64", "error": 0.001, "bound": 0.004, "ok": True}
 VERIFIED = {
@@ -51,6 +52,8 @@ MEASURED = {
 
 def answering(folder: Path, document: Any) -> str:
     """An interpreter that prints a document, whatever it is asked to run."""
+    if os.name != "posix":
+        pytest.skip("the stand-in for Python is a shell script")
     program = folder / "python"
     (folder / "answer.json").write_text(json.dumps(document))
     program.write_text(f'#!/bin/sh\necho "a warning of a library"\ncat "{folder}/answer.json"\n')
@@ -90,6 +93,7 @@ def test_an_interpreter_that_is_not_there_is_wrong_usage() -> None:
     assert "'/nowhere/python' is not a Python interpreter: no such program" in done.stderr
 
 
+@posix("stand-in for Python: it is a shell script")
 def test_a_gpu_that_cannot_be_used_says_so(tmp_path: Path) -> None:
     program = tmp_path / "python"
     program.write_text('#!/bin/sh\necho "RuntimeError: Found no NVIDIA driver on your system." >&2\nexit 1\n')

@@ -38,7 +38,11 @@ SET_DEVICE_BEFORE_2_8 = "_ZN3c104cuda9SetDeviceEa"
 PYTHON = os.environ.get("FLASHDEPOT_TEST_PYTHON", sys.executable)
 """The interpreter that environments are made of. To try another: FLASHDEPOT_TEST_PYTHON=PATH pytest tests/install"""
 
-_ASK_TAG = "import sys; print('cp{0}{1}-cp{0}{1}-linux_x86_64'.format(*sys.version_info))"
+_ASK_TAG = (
+    "import sys; print('cp{0}{1}-cp{0}{1}-'.format(*sys.version_info) + "
+    + repr("win_amd64" if os.name == "nt" else "linux_x86_64")
+    + ")"
+)
 TAG = subprocess.run([PYTHON, "-c", _ASK_TAG], capture_output=True, text=True, check=True).stdout.strip()
 """That of wheels for that interpreter."""
 
@@ -54,7 +58,7 @@ class Venv:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.python = root / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-        (self.site,) = root.glob("lib/python*/site-packages")
+        self.site = next(root.rglob("site-packages"))
 
     def add(self, name: str, version: str, files: Mapping[str, str], *, record: bool = True) -> None:
         """Put a distribution there as an installer would."""

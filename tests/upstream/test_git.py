@@ -9,6 +9,7 @@ import pytest
 
 from flashdepot.errors import MissingToolError, NetworkError, UsageError
 from flashdepot.upstream.git import GitSource
+from support.tools import tool
 from support.upstreams import (
     UNITS,
     commit_all,
@@ -28,6 +29,7 @@ HEADER = "csrc/flash_attn/src/flash.h"
 @pytest.fixture(scope="module")
 def forge(tmp_path_factory):
     """Repositories of flash-attention and of CUTLASS, its submodule under a relative URL, as on a forge."""
+    tool("git")
     root = tmp_path_factory.mktemp("git") / "forge"
     make_repository(root / "cutlass", cutlass_files())
     folder = make_repository(root / "flash-attention", tree_files())

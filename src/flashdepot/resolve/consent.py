@@ -92,7 +92,7 @@ def sentence(forecast: Forecast) -> str:
         return f"All {forecast.units} kernels are compiled already: {rest}."
     parts = [f"To compile: {left} kernels"]
     if not left:
-        known = f"The device code of all {forecast.units} kernels is compiled already"
+        known = f"The device code of all {forecast.units} kernels {'is compiled already' if forecast.is_exact else 'comes from remotes'}"
         parts = [f"{known}. To compile: the host side of {around}, and the C layer"]
     elif around:
         parts.append(

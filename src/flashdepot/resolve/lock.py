@@ -220,13 +220,13 @@ def read_lock(path: Path) -> Lock:
     """Read a lock file."""
     hint = f"Write a new one: flashdepot lock --upgrade --out {joined([path])}"
     try:
+        if path.is_dir():
+            raise UsageError(f"{path} is a folder, and a lock is a file.", hint=f"Name it: {path}/{LOCK_NAME}")
         if path.stat().st_size > _LARGEST:
             raise UsageError(f"{path} is not a lock file: it is larger than 1 MB.", hint=hint)
         return Lock.from_toml(read_toml(path))
     except FileNotFoundError:
         raise UsageError(f"There is no lock file {path}.", hint="Write one: flashdepot lock") from None
-    except IsADirectoryError:
-        raise UsageError(f"{path} is a folder, and a lock is a file.", hint=f"Name it: {path}/{LOCK_NAME}") from None
     except ValueError as error:
         raise UsageError(f"{path} cannot be used: {error}.", hint=hint) from error
 
