@@ -27,7 +27,7 @@ EMPTY = '{"schema": 1, "kind": "an index of flashdepot", "url": "", "wheels": []
 
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> UserSettings:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv(CONFIG, str(tmp_path / "config"))
     monkeypatch.delenv("FLASHDEPOT_SIGNING_KEY", raising=False)
     return UserSettings.of_this_user()
 
@@ -175,6 +175,7 @@ from pathlib import Path
 from flashdepot.remotes.keys import new_key, rotate_key
 from flashdepot.remotes.keys import choose_key
 from flashdepot.remotes.user_settings import UserSettings
+from support.own_world import CONFIG
 
 EVENTS = {"open", "os.rename", "os.remove", "os.link", "os.mkdir", "os.chmod"}
 folder = Path(sys.argv[1])

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from support.own_world import CONFIG
 from support.tools import flashdepot_here
 from support.venvs import Venv
 
@@ -214,7 +215,7 @@ def test_a_decision_imports_nothing_that_it_does_not_need(tmp_path: Path) -> Non
         f"import sys; before = set(sys.modules); sys.argv[1:] = {words}; import flashdepot.cli; flashdepot.cli.run(); "
     )
     code += "print(*set(sys.modules) - before, file=sys.stderr)"
-    environment = {**os.environ, "HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+    environment = {**os.environ, "HOME": str(tmp_path), CONFIG: str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path, env=environment
     )

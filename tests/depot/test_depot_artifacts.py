@@ -15,6 +15,7 @@ from flashdepot.files.atomic import read_json, sha256_file
 from flashdepot.model.manifest import Manifest, ManifestFile
 from support.depots import (
     LIBRARY_FILES,
+    LINK,
     flip_and_keep_times,
     flip_bit,
     make_depot_older,
@@ -27,6 +28,7 @@ from support.depots import (
     store_library,
     truncate,
 )
+from support.tools import makes_links
 
 SHARED = "lib/shared/libflashattention.so.1"
 
@@ -38,7 +40,7 @@ def digest_in(manifest: Manifest, path: str) -> str:
 def assert_whole(folder: Path, manifest: Manifest, name: str = "one") -> None:
     for path, content in LIBRARY_FILES.items():
         assert (folder / path).read_bytes() == content + name.encode()
-    assert (folder / "lib/shared/libflashattention.so").readlink() == Path("libflashattention.so.1")
+    assert not makes_links() or (folder / LINK.path).readlink() == Path(LINK.link)
     assert Manifest.from_json(read_json(folder / "manifest.json")) == manifest
 
 
@@ -63,7 +65,11 @@ def test_a_hit_reads_each_file_of_the_library_once(depot: Depot, tmp_path: Path,
     again = Depot(depot.root)
     assert again.find(make_request()).taken == manifest
     assert again.libraries.materialise(manifest) == folder
-    assert sorted(path.relative_to(folder).as_posix() for path in read) == sorted([*LIBRARY_FILES, "manifest.json"])
+    expected = sorted([*LIBRARY_FILES, "manifest.json"])
+    found = sorted(path.relative_to(folder).as_posix() for path in read)
+    assert found == expected or (os.name == "nt" and {*found} == {*expected}), (
+        "Windows tells no time of a file's change"
+    )
 
 
 def test_a_file_that_was_written_this_moment_is_read_again(depot: Depot, tmp_path: Path):
@@ -117,7 +123,7 @@ def test_a_library_damaged_in_its_folder_is_mended_from_the_blobs(
     monkeypatch.setattr(os, "link", refuse)
     folder = depot.libraries.materialise(manifest)
     damage(folder / SHARED)
-    (folder / "lib/shared/libflashattention.so").unlink()
+    (folder / LINK.path).unlink(missing_ok=not makes_links())
     (folder / "include/old.h").write_text("of an earlier build")
     fresh = Depot(depot.root)
     assert fresh.libraries.materialise(manifest) == folder

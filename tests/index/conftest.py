@@ -8,6 +8,7 @@ import pytest
 from flashdepot import api
 from flashdepot.index import IndexSite
 from flashdepot.wheel import Name
+from support.own_world import CONFIG
 from support.servers import serve_site
 from support.wheels import WheelMaker
 
@@ -36,7 +37,7 @@ def address(public: Path) -> Iterator[str]:
 @pytest.fixture
 def publish(maker: WheelMaker, public: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Publish:
     """Write the index of some wheels at a moment, in seconds since the epoch, as a user without a key."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv(CONFIG, str(tmp_path / "config"))
     monkeypatch.delenv("FLASHDEPOT_SIGNING_KEY", raising=False)
 
     def write(*wheels: Path, when: int = 1_790_000_000, url: str = "", names: Sequence[Name] = ()) -> IndexSite:

@@ -20,6 +20,7 @@ from flashdepot.remotes.trust import Envelope, read_envelopes
 from flashdepot.remotes.user_settings import UserSettings, today
 from flashdepot.resolve.own_indexes import read_index_record
 from index.conftest import Publish
+from support.own_world import CONFIG
 from support.wheels import WheelMaker
 
 
@@ -71,7 +72,7 @@ def test_signatures_stay_when_somebody_without_the_key_adds_a_wheel(
     first = maker.make("80,90,120").path
     publish(first)
     before = (public / "files" / f"{first.name}.signed.json").read_bytes()
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "somebody"))
+    monkeypatch.setenv(CONFIG, str(tmp_path / "somebody"))
     second = maker.make("90", profile="quick").path
     publish(second)
     assert (public / "files" / f"{first.name}.signed.json").read_bytes() == before
@@ -102,7 +103,7 @@ def test_wheels_and_a_remote_are_not_taken_at_once(maker: WheelMaker, public: Pa
 
 def keys_of(monkeypatch: pytest.MonkeyPatch, folder: Path, *keys: TrustedKey) -> None:
     """Be another user, who trusts these keys."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder))
+    monkeypatch.setenv(CONFIG, str(folder))
     UserSettings.of_this_user().write_keys(keys)
 
 

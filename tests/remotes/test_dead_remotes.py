@@ -17,6 +17,7 @@ from flashdepot.events import Events
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.remote import RemoteSettings
 from support.machines import Party
+from support.own_world import CONFIG
 from support.servers import serve_remote
 
 
@@ -71,7 +72,7 @@ def test_who_has_no_remote_imports_nothing_that_speaks_with_one(tmp_path: Path) 
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]),
-        "XDG_CONFIG_HOME": str(tmp_path),
+        CONFIG: str(tmp_path),
         "FLASHDEPOT_HOME": str(tmp_path / "depot"),
     }
     done = subprocess.run(

@@ -204,7 +204,7 @@ def test_offline_asks_no_server_and_a_folder_all_the_same(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    disk = RemoteSettings("disk", f"file://{tmp_path}/disk")
+    disk = RemoteSettings("disk", (tmp_path / "disk").as_uri())
     (tmp_path / "disk").mkdir()
     maker.push(disk, pushed)
     server.seen.clear()
@@ -215,7 +215,7 @@ def test_offline_asks_no_server_and_a_folder_all_the_same(
 
 
 def test_a_folder_that_is_not_mounted_is_a_miss_with_a_warning(reader: Party, tmp_path: Path) -> None:
-    assert reader.fetch(RemoteSettings("disk", f"file://{tmp_path}/disk")) is None
+    assert reader.fetch(RemoteSettings("disk", (tmp_path / "disk").as_uri())) is None
     assert "there is no folder" in reader.warnings[0]
 
 

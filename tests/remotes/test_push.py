@@ -20,6 +20,7 @@ from flashdepot.remotes.push import Pushed
 from flashdepot.remotes.statements import library_places
 from flashdepot.remotes.trust import read_envelopes
 from support.machines import Machine, Party
+from support.own_world import CONFIG
 from support.servers import Answer, RemoteServer, answers
 
 BLOBS = "blobs/"
@@ -94,7 +95,7 @@ def test_two_that_push_at_once_lose_nothing(
 
 def _push_process(party: Party, url: str, name: str) -> subprocess.Popen[bytes]:
     assert party.settings.trusted_keys()
-    environment = {**os.environ, "XDG_CONFIG_HOME": str(party.folder / "config")}
+    environment = {**os.environ, CONFIG: str(party.folder / "config")}
     script = Path(__file__).with_name("push_one.py")
     return subprocess.Popen([sys.executable, str(script), str(party.folder / "depot"), url], env=environment)
 

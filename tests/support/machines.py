@@ -40,6 +40,7 @@ from flashdepot.remotes.push import Pushed, push
 from flashdepot.remotes.user_settings import UserSettings
 from flashdepot.toolchain import wheels, zig
 from support.depots import make_record, make_request, record_unit, store_library
+from support.own_world import CONFIG
 from support.servers import RemoteServer, serve_remote
 from support.upstreams import cutlass_files, make_sdist, sdists_toml, tree_files
 
@@ -188,7 +189,7 @@ class Machine:
     @contextmanager
     def _here(self) -> Iterator[None]:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("XDG_CONFIG_HOME", str(self.settings))
+            patch.setenv(CONFIG, str(self.settings))
             patch.delenv("FLASHDEPOT_OFFLINE", raising=False)
             yield
 
@@ -210,7 +211,7 @@ class Party:
 
     @property
     def settings(self) -> UserSettings:
-        self.monkeypatch.setenv("XDG_CONFIG_HOME", str(self.folder / "config"))
+        self.monkeypatch.setenv(CONFIG, str(self.folder / "config"))
         return UserSettings.of_this_user()
 
     @property

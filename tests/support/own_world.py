@@ -29,6 +29,9 @@ _PRIVATE = (".config", ".cache/flashdepot", ".netrc", ".ssh", ".aws", ".gnupg", 
 _HOMES = ("HOME", "USERPROFILE", "APPDATA", "LOCALAPPDATA", "WIN_PD_OVERRIDE_APPDATA", "WIN_PD_OVERRIDE_LOCAL_APPDATA")
 """What names the user's folders: on Windows too, where platformdirs would ask the system."""
 
+CONFIG = "WIN_PD_OVERRIDE_LOCAL_APPDATA" if os.name == "nt" else "XDG_CONFIG_HOME"
+"""What names the folder of the user's settings."""
+
 _LOOK_UP = ("python", "flashdepot", "git", "pip", "uv", "cargo")
 
 _numbers = itertools.count()

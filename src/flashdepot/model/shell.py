@@ -1,4 +1,4 @@
-"""Words of a command as whoever reads them can paste them: into a POSIX shell, or into both cmd and PowerShell."""
+"""Words of a command as anyone who reads them can paste them: into a POSIX shell, or into both cmd and PowerShell."""
 
 from __future__ import annotations
 
