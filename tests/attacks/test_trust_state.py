@@ -20,6 +20,7 @@ from flashdepot.remotes.keys import SigningKey, choose_key, new_key, rotate_key
 from flashdepot.remotes.user_settings import UserSettings, today
 from flashdepot.resolve.own_indexes import read_index_record
 from support.machines import Machine, Party
+from support.own_world import CONFIG
 
 KEY = PublicKey("ci", "ab" * 32)
 EMPTY = '{"schema": 1, "kind": "an index of flashdepot", "url": "", "wheels": []}'
@@ -175,7 +176,6 @@ from pathlib import Path
 from flashdepot.remotes.keys import new_key, rotate_key
 from flashdepot.remotes.keys import choose_key
 from flashdepot.remotes.user_settings import UserSettings
-from support.own_world import CONFIG
 
 EVENTS = {"open", "os.rename", "os.remove", "os.link", "os.mkdir", "os.chmod"}
 folder = Path(sys.argv[1])

@@ -83,12 +83,13 @@ class Spelled:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it: structs as tables in the order of their fields, mappings and sets sorted, paths with slashes."""
+    """A value as JSON has it: structs as tables in the order of their fields, mappings and sets sorted."""
     return msgspec.json.decode(msgspec.json.encode(value, enc_hook=_text, order="deterministic"))
 
 
 def _text(value: object) -> str:
-    return value.as_posix() if isinstance(value, Path) else str(value)
+    # A path without a drive is one of Linux's, in a record that is read on Windows.
+    return value.as_posix() if isinstance(value, Path) and not value.drive else str(value)
 
 
 def read(data: Any, kind: type[_T]) -> _T:
