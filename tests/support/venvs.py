@@ -142,7 +142,7 @@ def add_torch(made: Venv, version: str = "2.9.1") -> None:
             "torch/__init__.py": TORCH,
             "torch/version.py": f"__version__ = '{version}'\ncuda = '12.8'\nhip = None\n",
             "torch/library.py": "",
-            "torch/autograd/__init__.py": "class Base: apply = None\nclass Function(Base): pass\n",
+            "torch/autograd/__init__.py": "class Base: apply = None\nclass Function(Base): _backward_cls = Base\n",
             "torch/autograd/function.py": "def once_differentiable(backward): return backward\n",
             "torch/nn/__init__.py": "",
             "torch/nn/functional.py": "pad = None\n",

@@ -16,7 +16,7 @@ from flashdepot.diagnose.check.evidence import Evidence, Outcome, evidence_of
 from flashdepot.diagnose.check.place import InstalledTorch, Place, TorchSymbols, abi_of, built_for
 from flashdepot.diagnose.check.subject import CUDA_SYMBOL, Binary, cuda_of_runtime
 from flashdepot.facts.cuda import cuda_of_elf, cuda_of_ptx
-from flashdepot.fit import ask
+from flashdepot.fit import ask, served_cuda
 from flashdepot.fit.needs import AbiNeed, CxxNeed, DriverNeed, LibcNeed, PlatformNeed
 from flashdepot.model.target import Architecture, Platform, Version
 
@@ -96,10 +96,11 @@ def judge_architectures(binaries: Iterable[Binary], place: Place) -> Iterator[Ev
             fix = "Link it: nvcc -dlink, then check that."
             yield Evidence(Outcome.UNKNOWN, "architectures", seen, "", binary.name, fix)
     carriers = [binary for binary in files if binary.containers]
-    if not place.gpus:
+    if not place.environment.gpus:
         has, fix = "no GPU is here or was named", "Name the GPU that it is for: --gpu 9.0"
         yield from (Evidence(Outcome.UNKNOWN, "architectures", _codes(b), has, b.name, fix) for b in carriers)
-    for gpu in place.gpus:
+    cuda = served_cuda(place.facts)
+    for gpu in place.environment.gpus:
         served = {binary.name: _served(binary, gpu) for binary in carriers}
         best = max((count / total for count, total in served.values()), default=0.0)
         for binary in carriers:
@@ -110,8 +111,8 @@ def judge_architectures(binaries: Iterable[Binary], place: Place) -> Iterator[Ev
             outcome = _outcome(count / total, best)
             fix = f"Take a build for {gpu.sm}, or make one: flashdepot get --arch {gpu}" if outcome in _WRONG else ""
             yield Evidence(outcome, "architectures", _codes(binary), has, binary.name, fix)
-            if count and place.driver_cuda is not None:
-                yield from _judge_driver(binary, gpu, place.driver_cuda)
+            if count and cuda is not None:
+                yield from _judge_driver(binary, gpu, cuda)
 
 
 _WRONG = {Outcome.MISFIT, Outcome.UNKNOWN}

@@ -18,11 +18,10 @@ from flashdepot.binary.window import FileKind, identify, open_window
 from flashdepot.diagnose.check.subject import TORCH_SYMBOL
 from flashdepot.errors import IntegrityError
 from flashdepot.facts.builds import about_torch_symbols, default_cxx11_abi, torch_symbols
-from flashdepot.fit import served_cuda
 from flashdepot.host.surroundings import CXX_LIBRARY, cxx_versions, system_folders
 from flashdepot.model.environment import NO_TORCH, Accelerator, Environment, PythonEnvironment, Torch
 from flashdepot.model.host import HostRecord
-from flashdepot.model.target import Architecture, Version
+from flashdepot.model.target import Version
 
 _NEW_ABI = re.compile(r"__cxx1112basic_string|B5cxx11")
 _OLD_ABI = re.compile(r"^_Z\w*?(?:RKSs|ESs|Ss$)")
@@ -172,11 +171,6 @@ class Place(msgspec.Struct, frozen=True, dict=True):
     is_here: bool
     environment: Environment
 
-    @property
-    def gpus(self) -> tuple[Architecture, ...]:
-        """Compute capabilities, of the machine or named."""
-        return self.environment.gpus
-
     @cached_property
     def facts(self) -> Environment:
         """What the rules of fit ask of a place, but for libstdc++, which must be looked for."""
@@ -194,11 +188,6 @@ class Place(msgspec.Struct, frozen=True, dict=True):
         path = self.find_library(CXX_LIBRARY)
         glibcxx, cxxabi = cxx_versions(path) if path is not None else (None, None)
         return replace(self.facts, glibcxx=glibcxx, cxxabi=cxxabi)
-
-    @property
-    def driver_cuda(self) -> Version | None:
-        """The newest CUDA that the driver serves; ``None`` where no driver is known."""
-        return served_cuda(self.facts)
 
     def find_library(self, name: str, near: Iterable[Path] = ()) -> Path | None:
         """The file that the loader, or torch when it is imported, would take for a soname; ``None`` without one."""
