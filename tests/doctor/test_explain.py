@@ -319,6 +319,15 @@ def test_source_that_nobody_ran_shows_nothing(line: str) -> None:
     assert classes(line) == []
 
 
+def test_what_a_long_sentence_says_of_things_in_general_shows_nothing() -> None:
+    said = (
+        "On GPUs that support FlashAttention but do not support bfloat16 this may fail or make the path unusable "
+        "even though half precision is there for all of them."
+    )
+    assert classes(said) == []
+    assert classes(f"RuntimeError: {said}") == ["input-not-supported"]
+
+
 def test_what_stands_in_no_step_can_be_of_one_of_the_logs_steps_only() -> None:
     title = "# Connection reset by peer (torch)\n"
     assert classes(title) == ["download-failed"]

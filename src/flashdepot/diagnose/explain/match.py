@@ -32,6 +32,9 @@ _WARNS = re.compile(rb"(?:^|[\s\[(|])WARN(?:ING)?(?:\W|$)")
 _LEVELS_END = 80
 """Where in a line a logger's level stands: what is only a warning does not say for certain why a command failed."""
 _IS_TOLD = Pattern.parse(SENTENCES.lines["is_told"])
+_IS_GENERAL = Pattern.parse(SENTENCES.lines["is_general"])
+_SENTENCES = 20
+"""How many words a line has, at least, that nobody's program writes without saying that it is an error."""
 _IS_SUPPOSED = Pattern.parse(SENTENCES.lines["is_supposed"])
 _IS_TEMPLATE = re.compile(rb"\{[^}]*\}|%[sdr]\b|\.format\(")
 _IS_FRAME = re.compile(rb"[^>\s]\", line \d+(?:, in \S+)?\s*$")
@@ -298,7 +301,10 @@ class _Piece(msgspec.Struct, frozen=True):
     def _shows(self, rule: LogRule, found: re.Match[bytes]) -> bool:
         """Whether the line was printed because something failed: said by nobody, not taken back, and not a template in a source."""
         near = self._near(found)
-        if _IS_TOLD.search(near) and not _IS_RAISED.search(near):
+        step = self.scene.at(found.end())
+        long = len(near.split()) >= _SENTENCES and not (step and _speaks_for_itself(step))
+        said = _IS_TOLD.search(near) or (long and _IS_GENERAL.search(near))
+        if said and not _IS_RAISED.search(near):
             return False
         if any(other.search(near) for other in (_DOES_WITHOUT, *rule.ignore)):
             return False
