@@ -30,7 +30,7 @@ _READ = 1000
 _COMMAND_SHOWN = 200
 _MEMORY = 1 << 24
 
-_INSTALLERS = frozenset({"pip", "uv", "poetry", "conda", "cargo"})
+_INSTALLERS = frozenset({"pip", "uv", "poetry", "pdm", "pixi", "conda", "cargo", "maturin"})
 _PROMPT = (
     r"(?:(?:\(\S+\) ?)*(?:[\w.-]+@[\w.-]+[:~ ][^$#%>]*)?[$#%\x{276f}\x{279c}] ?|(?:PS )?[A-Z]:\\[^>]*> ?|!|\+ "
     r"|(?:Step \d+/\d+ : |\[\s*(?:[\w-]+ )?\d+/\d+\] )?RUN (?:--\S+ )*|Run |Running command )"
