@@ -276,3 +276,21 @@ def test_a_torch_before_2_4_compiles_nothing_and_says_so(names, monkeypatch):
     monkeypatch.setattr(sys.modules["flash_attn_2_cuda.attention"], "is_compiling", lambda: True)
     with pytest.raises(RuntimeError, match=r"torch\.compile .* need torch 2\.4"):
         names.fa3.flash_attn_func(*dense())
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_tensors_that_hold_nothing_go_through_torchs_dispatcher(names, monkeypatch, packed):
+    made = Tensor((260, H, D) if packed else Q), Tensor((H, 260) if packed else (B, H, SQ))
+    attention = importlib.import_module("flash_attn_2_cuda.attention")
+    for module in (attention, names.fa4):
+        monkeypatch.setattr(module, "OPERATOR", lambda *_: made)
+    lists = (
+        {"cu_seqlens_q": LENGTHS, "cu_seqlens_k": LENGTHS, "max_seqlen_q": 150, "max_seqlen_k": 90} if packed else {}
+    )
+    tensors = [Tensor((rows, h, D)) for rows, h in ((260, H), (140, HK), (140, HK))] if packed else dense()
+    names.runtime.torch.around.dispatch_modes = 1  # a FakeTensorMode
+    assert names.fa4._flash_attn_fwd(*tensors, **lists, return_lse=True) == made
+    out = Tensor(made[0].shape)
+    out.copy_ = lambda other: other is made[0] and out
+    assert names.fa4._flash_attn_fwd(*tensors, **lists, out=out) == (out, None)
+    assert names.runtime.calls == 0

@@ -165,7 +165,8 @@ def jax_wheel_name(manifest: Manifest) -> str:
 
 def jax_modules() -> list[Path]:
     """The modules of flashdepot_jax: its own, and those that it shares with the module that torch's users import."""
-    return [*sorted((RUNTIME.parent / "jax").glob("*.py")), RUNTIME / "layout.py", RUNTIME / "numbers.py"]
+    shared = (RUNTIME / f"{name}.py" for name in ("c_library", "layout", "numbers"))
+    return [*sorted((RUNTIME.parent / "jax").glob("*.py")), *shared]
 
 
 def wheel_text(manifest: Manifest) -> str:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from ctypes import CDLL, byref, c_char_p, c_int32, c_uint64, c_void_p
-from pathlib import Path
 from struct import Struct
 from typing import Any
 
@@ -14,6 +12,7 @@ try:
 except ImportError:  # before jax 0.5
     from jax.extend import ffi
 
+from .c_library import open_library, struct_of
 from .layout import BACKWARD_FIELDS, FORWARD_FIELDS
 
 ffi_call = ffi.ffi_call
@@ -21,19 +20,9 @@ ffi_call = ffi.ffi_call
 TARGET = "flashdepot_attention"
 """The name of the custom call in compiled programs; ``jax.export`` wants to be told of it."""
 
-FILE = Path(__file__).parent / "lib" / ("flashattention.dll" if sys.platform == "win32" else "libflashattention.so.1")
-
 
 def _open() -> CDLL:
-    try:
-        library = CDLL(str(FILE))
-    except OSError as error:
-        raise ImportError(
-            f"{FILE} cannot be loaded: {error}. The wheel was made for another system, or a file of it is damaged: "
-            "install it again",
-            name=__package__,
-            path=str(FILE),
-        ) from error
+    library: CDLL = open_library("")
     handler = ffi.pycapsule(library.fa_xla_call)
     for platform in ("CUDA", "cpu"):  # on a CPU it answers with what is wrong
         ffi.register_ffi_target(TARGET, handler, platform=platform)
@@ -56,8 +45,7 @@ class Function:
     ) -> None:
         self.number, self.operands, self.results = number, operands, results
         self._names = [name for name, code in fields if not code.endswith("x")]
-        # Native alignment puts the padding where the compiler does; "0Q" ends where the next struct would begin.
-        self._struct = Struct("@" + "".join(code for _, code in fields) + "0Q")
+        self._struct = struct_of(fields)
         self._places = {
             name: Struct("@" + "".join(c for _, c in fields[:n]) + "0P").size
             for n, (name, code) in enumerate(fields)
@@ -73,7 +61,9 @@ class Function:
 
     def pack(self, values: Mapping[str, Any]) -> bytes:
         """The struct, 0 where there is no value."""
-        return self._struct.pack(*({"size": self._struct.size, **values}.get(name, 0) for name in self._names))
+        given = {"size": self._struct.size, **values}
+        packed: bytes = self._struct.pack(*(given.get(name, 0) for name in self._names))
+        return packed
 
     def workspace_of(self, values: Mapping[str, Any], devices: Sequence[int]) -> int:
         """Bytes of workspace, the most that any device needs.

@@ -87,10 +87,10 @@ def attention(q: Any, k: Any, v: Any, how: How, sink: Any = None, *, lse: bool =
     if q.shape[0] == 0 and q.dim() == 4:  # noqa: PLR2004  (an empty batch is no error of FlashAttention-3 and -4)
         b, sq, h, _ = q.shape
         return q[..., :1].expand(b, sq, h, v.shape[-1]), torch.empty(b, h, sq, dtype=torch.float32, device=q.device)
-    if is_compiling() or not (CAN_ASK and is_plain((q, k, v)) and (sink is None or is_plain((sink,)))):
-        if _OPERATOR is None:
+    if not is_ordinary(q, k, v, sink):
+        if OPERATOR is None:
             raise refuse("torch.compile and tensor subclasses", "they need torch 2.4 or newer")
-        out, statistics = _OPERATOR(q, k, v, sink, *how)
+        out, statistics = OPERATOR(q, k, v, sink, *how)
         return out, statistics
     if torch.is_grad_enabled() and (
         q.requires_grad or k.requires_grad or v.requires_grad or (sink is not None and sink.requires_grad)
@@ -98,6 +98,11 @@ def attention(q: Any, k: Any, v: Any, how: How, sink: Any = None, *, lse: bool =
         made = differentiable(q, k, v, how, sink, lse)
         return made if lse else (made, None)
     return attend(q, k, v, how, sink)
+
+
+def is_ordinary(q: Any, k: Any, v: Any, sink: Any = None) -> bool:
+    """Whether a call is for :func:`attend`: in eager mode, with plain tensors, that nothing watches."""
+    return not is_compiling() and CAN_ASK and is_plain((q, k, v)) and (sink is None or is_plain((sink,)))
 
 
 def attend(q: Any, k: Any, v: Any, how: How, sink: Any = None, out: Any = None) -> tuple[Any, Any]:
@@ -325,4 +330,5 @@ def _register() -> Any:
     return torch.ops.flashdepot.attention
 
 
-_OPERATOR = _register()
+OPERATOR = _register()
+"""The same for torch's dispatcher: what compiles, exports or records a call sees it, and knows the shapes it makes."""

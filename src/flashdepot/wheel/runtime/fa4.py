@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from .attention import attend, attention, combine, gradients, how_of, refuse
+from .attention import OPERATOR, attend, attention, combine, gradients, how_of, is_ordinary, refuse
 from .sequences import attention_in_parts, how_of_gradients, need_parts
 
 _JIT = "it is compiled for the call, by FlashAttention-4 with CuTe DSL: use upstream's flash-attn-4 for this call"
@@ -191,11 +191,18 @@ def _flash_attn_fwd(
     asked = return_lse or lse is not None
     window = _window(causal, window_size_left, window_size_right)
     how = how_of(q, softmax_scale, causal, window, softcap or 0.0, lengths, lse=asked)
-    if seqused_q is not None:
-        made, statistics = attention_in_parts(q, k, v, how, 0, seqused_q, learnable_sink, recorded=False)
-        made = made if out is None else out.copy_(made)
-    else:
+    is_direct = OPERATOR is None or is_ordinary(q, k, v, learnable_sink)
+    if is_direct and seqused_q is None:
         made, statistics = attend(q, k, v, how, learnable_sink, out)
+    else:
+        with torch.no_grad():
+            if seqused_q is None:
+                made, statistics = attention(q, k, v, how, learnable_sink)
+            else:
+                made, statistics = attention_in_parts(
+                    q, k, v, how, 0, seqused_q, learnable_sink, recorded=not is_direct
+                )
+        made = made if out is None else out.copy_(made)
     return made, (statistics if lse is None else lse.copy_(statistics)) if asked else None
 
 

@@ -3,35 +3,15 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
-from ctypes import CDLL, byref, c_char_p, c_int32, c_uint64, c_void_p
-from pathlib import Path
+from ctypes import byref, c_char_p, c_int32, c_uint64, c_void_p
 from struct import Struct
 from typing import Any
 
 import torch
 
+from .c_library import open_library, struct_of
 from .layout import BACKWARD_FIELDS, FORWARD_FIELDS
-
-FILE = Path(__file__).parent / "lib" / ("flashattention.dll" if sys.platform == "win32" else "libflashattention.so.1")
-
-
-def _open() -> CDLL:
-    try:
-        return CDLL(str(FILE))
-    except OSError as error:
-        raise ImportError(
-            f"{FILE} cannot be loaded: {error}. The wheel of flash-attn was made for another system, or a file of it "
-            "is damaged: install it again, with 'flashdepot install --source ours' on this machine",
-            name=__package__,
-            path=str(FILE),
-        ) from error
-
-
-def _struct(fields: Sequence[tuple[str, str]]) -> Struct:
-    # Native alignment puts the padding where the compiler does; "0Q" ends where the next struct would begin.
-    return Struct("@" + "".join(code for _, code in fields) + "0Q")
 
 
 def _through(fields: Sequence[tuple[str, str]], last: str) -> Sequence[tuple[str, str]]:
@@ -41,16 +21,16 @@ def _through(fields: Sequence[tuple[str, str]], last: str) -> Sequence[tuple[str
 
 def field_offset(fields: Sequence[tuple[str, str]], name: str) -> int:
     """Where a field of 8 bytes lies in a struct."""
-    before = _struct(_through(fields, name)[:-1])
+    before = struct_of(_through(fields, name)[:-1])
     return before.size  # it is aligned as "0Q" is
 
 
-FORWARD = _struct(_through(FORWARD_FIELDS, "p_debug"))  # which family runs it is left to the library
-WHOLE_FORWARD = _struct(FORWARD_FIELDS)
-DENSE_FORWARD = _struct(_through(FORWARD_FIELDS, "alibi_batch_stride"))
-PACKED_FORWARD = _struct(_through(FORWARD_FIELDS, "page_size"))
-CACHE_FORWARD = _struct(_through(FORWARD_FIELDS, "rotary_seqlen"))
-BACKWARD = _struct(_through(BACKWARD_FIELDS, "rng_state"))
+FORWARD = struct_of(_through(FORWARD_FIELDS, "p_debug"))  # which family runs it is left to the library
+WHOLE_FORWARD = struct_of(FORWARD_FIELDS)
+DENSE_FORWARD = struct_of(_through(FORWARD_FIELDS, "alibi_batch_stride"))
+PACKED_FORWARD = struct_of(_through(FORWARD_FIELDS, "page_size"))
+CACHE_FORWARD = struct_of(_through(FORWARD_FIELDS, "rotary_seqlen"))
+BACKWARD = struct_of(_through(BACKWARD_FIELDS, "rng_state"))
 
 _SIZE = Struct("@I")
 _FORWARD_MORE = Struct("@iiP")
@@ -82,7 +62,7 @@ def _forced() -> int:
 
 _family = _forced()
 
-_c = _open()
+_c = open_library(", with 'flashdepot install --source ours' on this machine")
 forward_call, _fwd_workspace = _c.fa_fwd, _c.fa_fwd_workspace
 backward_call, _bwd_workspace = _c.fa_bwd, _c.fa_bwd_workspace
 _last_error = _c.fa_last_error
