@@ -270,8 +270,11 @@ def attend_packed(
     """Return what :func:`varlen_fwd` returns first, out and softmax_lse; ``flags`` and ``sink`` as in a dense call."""
     key = None
     if out is alibi_slopes is sink is seqused_k is leftpad_k is block_table is None and scale > 0:
-        longest = (max_seqlen_q, max_seqlen_k)
-        key = (alike(q, k, v, cu_seqlens_q, cu_seqlens_k), *longest, scale, causal, left, right, softcap, flags)
+        key = (
+            *(alike(q, k, v), max_seqlen_q, max_seqlen_k, scale, causal, left, right, softcap, flags),
+            *(cu_seqlens_q.shape, cu_seqlens_q.stride(), cu_seqlens_q.dtype, cu_seqlens_q.device),
+            *(cu_seqlens_k.shape, cu_seqlens_k.stride(), cu_seqlens_k.dtype, cu_seqlens_k.device),
+        )
         lists = (cu_seqlens_q.data_ptr(), cu_seqlens_k.data_ptr())
         made = again(key, (q.data_ptr(), k.data_ptr(), v.data_ptr()), (), lists)
         if made is not None:

@@ -8,6 +8,7 @@ checks it checks in every call, the size of the workspace too.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import starmap
 from struct import Struct
 from typing import Any, NamedTuple
 
@@ -15,13 +16,15 @@ import torch
 
 from .layout import BACKWARD_FIELDS, FORWARD_FIELDS
 from .library import backward_call, field_offset, forward_call
-from .tensors import current_stream
 
 try:  # torch's compiled code allocates by it: 1 us, where torch.empty takes 3
+    from torch._C import _cuda_getCurrentRawStream as _stream
     from torch._C import _cuda_getDevice as _current_device
     from torch._C._dynamo.guards import _empty_strided_cuda as _empty
 except ImportError:  # a torch without it, or without CUDA: every call is laid out
     _empty = None
+
+_address = torch.Tensor.data_ptr
 
 _MOST = 4096
 """Templates that are kept: a decoding cache that grows makes one for each of its lengths."""
@@ -80,7 +83,7 @@ def again(
     device, results, of_workspace, need, run, pack, values = found
     if _current_device() != device:
         return None
-    made = [_empty(*result) for result in results]
+    made = list(starmap(_empty, results))
     if of_workspace is None:
         at = 0
     else:
@@ -88,7 +91,7 @@ def again(
         at = workspace.data_ptr()
     values = values[:]
     values[1::2] = (
-        *(current_stream(device), *given, *[result.data_ptr() for result in made]),
+        *(_stream(device), *given, *map(_address, made)),
         *(*between, at, need, *after),
     )
     if run(pack(*values)):
@@ -116,11 +119,13 @@ def keep(key: Any, kind: Kind, arguments: bytes, device: int, results: Iterable[
 
 def alike(q: Any, k: Any, v: Any, *others: Any) -> tuple[Any, ...]:
     """The part of a key that tensors are: what tells two of them apart but for their address."""
-    return (
+    first = (
         *(q.shape, q.stride(), q.dtype, q.device, k.shape, k.stride(), k.dtype, k.device),
         *(v.shape, v.stride(), v.dtype, v.device),
-        *[other if other is None else (other.shape, other.stride(), other.dtype, other.device) for other in others],
     )
+    if not others:
+        return first
+    return (*first, *[o if o is None else (o.shape, o.stride(), o.dtype, o.device) for o in others])
 
 
 def _is_fixed(part: Any) -> bool:
