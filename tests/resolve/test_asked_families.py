@@ -52,7 +52,7 @@ def version(family: str) -> str:
         ({"arch": "universal"}, ("fa2", "fa4")),
         ({"arch": "80,90", "profile": "full", "upstream": "2.7.4.post1"}, ("fa2", "fa4")),
         ({"arch": "90", "target": "linux-aarch64"}, ("fa2", "fa4")),
-        ({"arch": "90", "target": "windows-x86_64"}, ("fa2",)),
+        ({"arch": "90", "target": "windows-x86_64"}, ("fa2", "fa4")),
         ({"arch": "80"}, ("fa2",)),
         ({"arch": "100,120"}, ("fa2",)),
         ({"arch": "native"}, ("fa2",)),
@@ -173,7 +173,6 @@ def test_consumer_blackwell_gets_only_the_kernels_that_there_are_for_it(tmp_path
     [
         ({"arch": "80"}, "FlashAttention-4 has kernels for compute capability 9.0, 10.0, 11.0, 12.0, and not for 8.0"),
         ({"arch": "80,90"}, "compute capability 8.0"),
-        ({"arch": "90", "target": "windows-x86_64"}, "is made for linux-x86_64 and linux-aarch64, and not for windows"),
     ],
 )
 def test_a_gpu_that_no_family_asked_for_serves_is_refused(tmp_path: Path, words: dict[str, str], reason: str) -> None:

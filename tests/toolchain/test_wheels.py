@@ -17,7 +17,7 @@ import pytest
 from flashdepot.errors import CompileError, IncompatibleError, IntegrityError, MissingToolError, NetworkError
 from flashdepot.events import OnFile
 from flashdepot.files.folders import make_whole
-from flashdepot.kernels.fa4.units import MACHINES, PYTHONS
+from flashdepot.kernels.fa4.units import HOSTS, PYTHONS
 from flashdepot.model.codec import digest_of
 from flashdepot.model.target import Platform
 from flashdepot.process.run import Finished
@@ -204,7 +204,7 @@ def test_every_project_of_cute_dsl_is_pinned_once_for_each_python_and_platform()
     rows = cute_dsl._data()["wheel"]
     projects = {row["project"] for row in rows}
     assert "torch" not in projects
-    for platform in MACHINES:
+    for platform in HOSTS:
         for python in ("cp311", "cp312", "cp313", "cp314"):
             chosen = cute_dsl._wheels(Platform.parse(platform), python)
             assert Counter(wheel.project for wheel in chosen) == Counter(projects)

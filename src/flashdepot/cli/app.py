@@ -153,6 +153,10 @@ def run(*, catches_interrupts: bool = False) -> int:
     :param catches_interrupts: turn Ctrl-C into an answer and exit code 130, and leave it to the system afterwards.
     """
     signal.signal(signal.SIGTERM, _terminate)
+    if os.name == "nt" and sys.stderr.isatty():  # otherwise its console shows escape sequences as they are
+        from colorama import just_fix_windows_console  # type: ignore[import, unused-ignore]  # noqa: PLC0415  (click brings it there)
+
+        just_fix_windows_console()
     os.umask(os.umask(0o077) | 0o022)  # what is made here is executed: nobody else may ever write into it
     try:
         if catches_interrupts:

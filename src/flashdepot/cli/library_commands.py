@@ -154,7 +154,7 @@ def describe(result: LibraryResult) -> list[str]:
 def _more_for_hopper(result: LibraryResult) -> list[str]:
     """What a new library for Hopper could have besides, which nobody asks for who has not heard of it."""
     made = result.manifest
-    others = {family.name for family in tested_families(made.sass, made.platform)} - {DEFAULT_FAMILY}
+    others = {family.name for family in tested_families(made.sass)} - {DEFAULT_FAMILY}
     has = set(made.selection.families)
     if (
         result.status != "built" or others <= has or DEFAULT_FAMILY not in has

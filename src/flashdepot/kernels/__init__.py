@@ -52,10 +52,10 @@ def default_family() -> Family:
     return family_of(DEFAULT_FAMILY)
 
 
-def tested_families(gpus: Iterable[Architecture], platform: Platform) -> list[Family]:
-    """The usual families that were tested on some of the GPUs, and have kernels for those on that system."""
+def tested_families(gpus: Iterable[Architecture]) -> list[Family]:
+    """The usual families that were tested on some of the GPUs, and have kernels for those."""
     usual = [family for family in FAMILIES if family.is_usual]
-    return [f for f in usual if any(f.is_tested(gpu) and not f.lacks(gpu, platform) for gpu in gpus)]
+    return [f for f in usual if any(f.is_tested(gpu) and not f.lacks(gpu) for gpu in gpus)]
 
 
 def unproven_code(selection: Selection, sass: Iterable[Architecture]) -> dict[str, tuple[Architecture, ...]]:

@@ -54,8 +54,8 @@ class Family(ABC):
     c_layer_words: tuple[str, ...] = ()
     """What its folder of the C layer is compiled with besides: include folders and macros."""
 
-    def lacks(self, gpu: Architecture, platform: Platform) -> str:  # noqa: ARG002
-        """Why it has nothing for a GPU of a system: what follows its title in a sentence; empty when it has."""
+    def lacks(self, gpu: Architecture) -> str:
+        """Why it has nothing for a GPU: what follows its title in a sentence; empty when it has."""
         return "" if gpu >= self.oldest_gpu else f"needs compute capability {self.oldest_gpu.dotted} or newer"
 
     def runs(self, unit: Unit, gpu: Architecture) -> bool:  # noqa: ARG002

@@ -65,7 +65,7 @@ def understand(wanted: LibraryRequest, host: HostRecord, depot: Depot, *, for_wh
     platform = wanted.target or host.platform
     here = platform == host.platform
     names, notes = _asked(wanted, architectures.wanted, platform, host)
-    families, left_out = _serving(names, architectures.wanted, platform)
+    families, left_out = _serving(names, architectures.wanted)
     named = {names[0]: wanted.upstream} if wanted.upstream else {}
     sources = {family.name: named.get(family.name) or family.sources.default_version() for family in families}
     known = {f.name: f.sources.identify(sources[f.name], depot.layout.upstreams) for f in families}
@@ -98,7 +98,7 @@ def understand(wanted: LibraryRequest, host: HostRecord, depot: Depot, *, for_wh
         request,
         {family: sources[family] for family in selection.families},
         cuda,
-        " ".join(filter(None, (architectures.note, *left_out, *notes, *_unproven(families, served, platform)))),
+        " ".join(filter(None, (architectures.note, *left_out, *notes, *_unproven(families, served)))),
     )
 
 
@@ -114,7 +114,7 @@ def _asked(
     package = default_family()
     if not wanted.is_all or not _may_have_others(wanted, platform, host):
         return [package.name], ()
-    proven = [family for family in tested_families(gpus, platform) if family is not package]
+    proven = [family for family in tested_families(gpus) if family is not package]
     notes = [
         f"{family.title} is left out: it cannot be compiled by this Python on {host.platform}."
         for family in proven
@@ -123,13 +123,9 @@ def _asked(
     return [package.name, *(f.name for f in proven if f.compiles_here(host.platform))], tuple(notes)
 
 
-def _unproven(
-    families: Iterable[Family], served: Mapping[str, Sequence[Architecture]], platform: Platform
-) -> Iterator[str]:
+def _unproven(families: Iterable[Family], served: Mapping[str, Sequence[Architecture]]) -> Iterator[str]:
     for family in families:
-        found = [
-            gpu.dotted for gpu in served[family.name] if not family.is_tested(gpu) and not family.lacks(gpu, platform)
-        ]
+        found = [gpu.dotted for gpu in served[family.name] if not family.is_tested(gpu) and not family.lacks(gpu)]
         if found:
             yield (
                 f"{family.title} for compute capability {', '.join(found)} is untested: its kernels have run on no such GPU yet."
@@ -148,12 +144,10 @@ def _may_have_others(wanted: LibraryRequest, platform: Platform, host: HostRecor
     return served is not None and served.major >= _CUDA_OF_OTHERS
 
 
-def _serving(
-    asked: Sequence[str], gpus: Sequence[Architecture], platform: Platform
-) -> tuple[list[Family], tuple[str, ...]]:
+def _serving(asked: Sequence[str], gpus: Sequence[Architecture]) -> tuple[list[Family], tuple[str, ...]]:
     """The families that have kernels for some of the GPUs, and a sentence about each other one."""
     families = [family_of(name) for name in asked]
-    lacks = {family.name: [family.lacks(gpu, platform) for gpu in gpus] for family in families}
+    lacks = {family.name: [family.lacks(gpu) for gpu in gpus] for family in families}
     serving = [family for family in families if not all(lacks[family.name])]
     for place, gpu in enumerate(gpus):
         if all(lacks[family.name][place] for family in families):

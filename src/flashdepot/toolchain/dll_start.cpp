@@ -12,6 +12,8 @@ extern "C" int _register_onexit_function(AtEnd *, Function);
 extern "C" int _execute_onexit_table(AtEnd *);
 extern "C" int __stdio_common_vsprintf(unsigned long long options, char *buffer, decltype(sizeof 0) size,
                                        const char *format, void *locale, __builtin_va_list arguments);
+extern "C" int __stdio_common_vsscanf(unsigned long long options, const char *text, decltype(sizeof 0) size,
+                                      const char *format, void *locale, __builtin_va_list arguments);
 
 // A linker sorts sections of one name by what is behind the $, and what compilers emit comes between these.
 #define IN(name) __attribute__((section(name), used))
@@ -44,6 +46,14 @@ int atexit(Function function) { return _register_onexit_function(&at_end, functi
 int vsnprintf(char *buffer, decltype(sizeof 0) size, const char *format, __builtin_va_list arguments) {
   const unsigned long long as_in_c99 = 2;  // _CRT_INTERNAL_PRINTF_STANDARD_SNPRINTF_BEHAVIOR
   return __stdio_common_vsprintf(as_in_c99, buffer, size, format, nullptr, arguments);
+}
+
+int sscanf(const char *text, const char *format, ...) {
+  __builtin_va_list arguments;
+  __builtin_va_start(arguments, format);
+  const int read = __stdio_common_vsscanf(0, text, ~decltype(sizeof 0){}, format, nullptr, arguments);
+  __builtin_va_end(arguments);
+  return read;
 }
 
 // Compilers call it before a function whose frame has more than a page: touches each page of it, as Windows grows a

@@ -167,11 +167,12 @@ def _link_windows(target: TargetSpec, zig: Zig, objects: Sequence[Path], native:
 
 DLL_IMPORTS = {
     "KERNEL32": ("FreeLibrary", "GetModuleHandleA", "GetProcAddress", "LoadLibraryExA"),
+    "api-ms-win-crt-environment-l1-1-0": ("getenv",),
     "api-ms-win-crt-heap-l1-1-0": ("calloc", "free"),
-    "api-ms-win-crt-private-l1-1-0": ("memcpy",),
+    "api-ms-win-crt-private-l1-1-0": ("memcmp", "memcpy"),
     "api-ms-win-crt-runtime-l1-1-0": ("_execute_onexit_table", "_initialize_onexit_table", "_register_onexit_function"),
-    "api-ms-win-crt-stdio-l1-1-0": ("__stdio_common_vsprintf",),
-    "api-ms-win-crt-string-l1-1-0": ("memset", "strcmp"),
+    "api-ms-win-crt-stdio-l1-1-0": ("__stdio_common_vsprintf", "__stdio_common_vsscanf", "fclose", "fgets", "fopen"),
+    "api-ms-win-crt-string-l1-1-0": ("memset", "strcmp", "strcspn"),
 }
 """All that the DLL calls of Windows and of the universal C runtime, by the DLL that has it."""
 

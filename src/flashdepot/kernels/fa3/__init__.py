@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from flashdepot.files.directory import PlainFiles
     from flashdepot.model.recipe import Estimate
     from flashdepot.model.selection import Feature, Unit
-    from flashdepot.model.target import Platform
 
 
 class Fa3(Family):
@@ -31,7 +30,7 @@ class Fa3(Family):
     c_layer_words = ("-I{native}", f"-I{{{units.NAME}}}/{SOURCE_DIR}", *units.NAMES)
     """Its folder of the C layer includes upstream's block of parameters and table of tiles."""
 
-    def lacks(self, gpu: Architecture, platform: Platform) -> str:  # noqa: ARG002
+    def lacks(self, gpu: Architecture) -> str:
         """Every GPU but Hopper's."""
         if units.HOPPER.runs_on(gpu):
             return ""

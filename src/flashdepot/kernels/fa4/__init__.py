@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from flashdepot.events import Fetch
 from flashdepot.kernels.fa4 import units
 from flashdepot.kernels.fa4.sources import Fa4Layout, published
-from flashdepot.kernels.fa4.units import HOSTS, MACHINES, PYTHONS, SASS, TESTED, code_for
+from flashdepot.kernels.fa4.units import HOSTS, PYTHONS, SASS, TESTED, code_for
 from flashdepot.kernels.family import Family, UnitCompiler
 from flashdepot.model.target import Architecture
 from flashdepot.upstream import Sources
@@ -34,10 +34,8 @@ class Fa4(Family):
     c_layer_words = ("-I{native}",)
     """Its objects call functions that stand on the run time over the driver."""
 
-    def lacks(self, gpu: Architecture, platform: Platform) -> str:
-        """Every GPU without kernels here, and every system that its launch code is not made for."""
-        if str(platform) not in HOSTS:
-            return f"is made for {' and '.join(HOSTS)}, and not for {platform}"
+    def lacks(self, gpu: Architecture) -> str:
+        """Every GPU without kernels here."""
         if not code_for(gpu):
             return f"has kernels for compute capability {', '.join(a.dotted for a in SASS)}, and not for {gpu.dotted}"
         return ""
@@ -52,7 +50,7 @@ class Fa4(Family):
 
     def compiles_here(self, platform: Platform) -> bool:
         """Where PyPI has CuTe DSL for the system and the Python."""
-        return str(platform) in MACHINES and sys.implementation.name == "cpython" and sys.version_info[:2] in PYTHONS
+        return str(platform) in HOSTS and sys.implementation.name == "cpython" and sys.version_info[:2] in PYTHONS
 
     def provide(self, platform: Platform, folder: Path, on_file: OnFile) -> Mapping[str, Path]:
         """CuTe DSL, the Python that runs it, and the compile worker."""

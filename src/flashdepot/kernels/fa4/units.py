@@ -35,14 +35,12 @@ TESTED = frozenset({Architecture(9, 0)})
 PYTHONS = frozenset({(3, 11), (3, 12), (3, 13), (3, 14)})
 """The versions of CPython that CuTe DSL is published for, see ``toolchain/cute_dsl_wheels.toml``."""
 
-MACHINES = frozenset({"linux-x86_64", "linux-aarch64", "windows-x86_64"})
-"""Those that CuTe DSL is published for."""
-
 HOSTS = {
     "linux-x86_64": ("x86_64-unknown-linux-gnu", "x86-64-v2"),
     "linux-aarch64": ("aarch64-unknown-linux-gnu", "generic"),
+    "windows-x86_64": ("x86_64-unknown-windows-gnu", "x86-64-v2"),
 }
-"""Triple and oldest CPU of the launch code."""
+"""The systems that CuTe DSL is published for, each with triple and oldest CPU of the launch code."""
 
 _CONSUMER_TILES = {64: (128, 128), 96: (128, 64), 128: (128, 64)}
 """For 99 KB of shared memory (359-365)."""
