@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from support import own_world
-from support.tools import has, tool
+from support.tools import has, posix, tool
 
 USERS = own_world.users_home()
 PYTHON = [sys.executable, "-c", ""]
@@ -40,6 +40,7 @@ def test_a_test_that_reaches_for_the_users_own_fails(what: str) -> None:
     assert len(own_world.touched()) == 1, "the home fixture would fail the test that swallowed the error"
 
 
+@posix("shell scripts")
 def test_a_program_that_is_there_and_does_not_work_is_skipped_with_its_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ import flashdepot
 from flashdepot import Client
 from flashdepot.errors import ConsentError, FlashdepotError, UsageError
 from flashdepot.resolve.facts import NamedFacts
+from support.tools import posix
 
 RECORD = Path(__file__).parents[1] / "doctor" / "records" / "ubuntu-24.04-h100.json"
 
@@ -28,6 +29,7 @@ def test_it_is_exported_and_takes_every_fact_by_its_option() -> None:
     assert set(NamedFacts.__struct_fields__) <= set(inspect.signature(Client.__init__).parameters)
 
 
+@posix("nvcc that flashdepot could start")
 def test_a_long_build_needs_a_yes_and_a_keyword_says_it(client: Client, tmp_path: Path) -> None:
     with pytest.raises(ConsentError, match="To compile: 72 kernels"):
         client.get(arch="8.0")

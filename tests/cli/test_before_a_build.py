@@ -18,7 +18,9 @@ from flashdepot.errors import ConsentError, NetworkError, UsageError
 from flashdepot.events import Events
 from flashdepot.model.limits import Compiling
 from flashdepot.resolve.consent import may_compile
-from support.tools import at_a_terminal, flashdepot_here
+from support.tools import at_a_terminal, flashdepot_here, posix
+
+pytestmark = posix("nvcc that flashdepot could start")
 
 LONG = ("--arch", "80")
 SHORT = ("--profile", "quick", "--arch", "80")

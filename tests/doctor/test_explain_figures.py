@@ -78,6 +78,6 @@ def test_failures_that_were_made_have_the_figures_of_their_table() -> None:
 
 
 def test_the_page_counts_the_classes_and_patterns_that_there_are() -> None:
-    files = [tomllib.loads(path.read_text()) for path in RULES.glob("*.toml")]
+    files = [tomllib.loads(path.read_text(encoding="utf-8")) for path in RULES.glob("*.toml")]
     patterns = sum(len(rule.get(kind, ())) for rule in files for kind in ("patterns", "likely", "in_step"))
     assert f"There are {len(files)} classes now, with {patterns:,} patterns" in " ".join(PAGE.split())

@@ -21,6 +21,7 @@ from flashdepot.model.target import Architecture, Version
 from support.depots import flip_bit, store_library
 from support.recipes import architectures
 from support.toolkits import make_host
+from support.tools import needs_links, posix
 from support.upstreams import default_version, find_sdist
 
 H100 = Gpu("NVIDIA H100", Architecture(9, 0), 80 * 10**9)
@@ -64,6 +65,7 @@ def get(depot: Path, host: HostRecord, *arguments: str) -> tuple[int, Any, str]:
 BARE = make_host(gcc=(), driver="580.95")
 
 
+@needs_links
 def test_a_library_that_can_do_more_is_a_hit_on_a_machine_without_any_compiler(depot: Path) -> None:
     code, document, _ = get(depot, BARE, "--arch", "80")
     assert (code, document["status"]) == (0, "hit")
@@ -73,6 +75,7 @@ def test_a_library_that_can_do_more_is_a_hit_on_a_machine_without_any_compiler(d
     assert json.loads(Path(document["manifest"]).read_text())["recipe_key"] == document["recipe_key"]
 
 
+@posix("time of a file's change, so that a hit imports more")
 def test_a_hit_imports_nothing_of_what_builds_links_downloads_or_looks_for_tools(depot: Path) -> None:
     record = depot.parent / "host.json"
     record.write_text(json.dumps(BARE.to_json()))
@@ -169,6 +172,7 @@ def test_a_library_with_the_c_layer_of_another_release_is_not_taken(depot: Path)
     assert "has the C layer of another flashdepot (0.0.9)" in said
 
 
+@needs_links
 def test_out_copies_the_library_and_the_copy_can_be_moved(depot: Path, tmp_path: Path) -> None:
     _, document, _ = get(depot, replace(BARE, gpus=(H100,)), "--out", str(tmp_path / "vendor"))
     assert document["path"] == str(tmp_path / "vendor")

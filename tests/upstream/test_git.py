@@ -157,6 +157,7 @@ def test_a_local_repository_works_offline_but_its_submodule_of_a_server_does_not
 
 
 def test_a_server_that_is_not_there_is_told_without_the_token(cache):
+    tool("git")
     with pytest.raises(NetworkError, match=r"https://127\.0\.0\.1:1/x\.git cannot be fetched at 'main'") as caught:
         obtain("git+https://s3cret@127.0.0.1:1/x.git@main", cache)
     assert "s3cret" not in caught.value.message + caught.value.hint
@@ -199,6 +200,7 @@ def test_the_users_own_replacement_of_a_submodule_url_is_honoured(repository, ca
 
 
 def test_a_commit_without_the_submodule_is_told_what_it_lacks(tmp_path, cache):
+    tool("git")
     plain = make_repository(tmp_path / "plain", tree_files())
     with pytest.raises(MissingToolError, match="lacks CUTLASS"):
         obtain(spec(plain), cache)
@@ -206,6 +208,7 @@ def test_a_commit_without_the_submodule_is_told_what_it_lacks(tmp_path, cache):
 
 
 def test_cutlass_may_be_plain_files_of_the_commit(tmp_path, cache):
+    tool("git")
     plain = make_repository(tmp_path / "plain", tree_files() | cutlass_files("csrc/cutlass/"))
     assert set(obtain(spec(plain), cache).id.commits) == {"."}
 
