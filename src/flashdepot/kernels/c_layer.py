@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
+from flashdepot.files.atomic import sha256_file
 from flashdepot.files.folders import contents
 from flashdepot.model.codec import digest_of
 
@@ -31,5 +32,8 @@ def name_of_source(source: Path) -> str:
 
 @cache
 def c_layer_digest() -> str:
-    """One SHA-256 for all of them, by name and bytes."""
-    return digest_of(contents(NATIVE))
+    """One SHA-256 for all of them, by name and bytes, and for how kernels are made and chosen: a library has all of that in it."""
+    here = Path(__file__).parent
+    chosen = [*here.glob("*/speed.csv"), *here.glob("*/variants.py"), *here.glob("*/worker/*.py")]
+    beside = {file.relative_to(here).as_posix(): sha256_file(file) for file in chosen}
+    return digest_of({**contents(NATIVE), **beside})
