@@ -170,13 +170,13 @@ class RelayedLibrary(Library):
 
     def contents(self) -> Contents:
         text = self._ask(CONTENTS)[0].text
+        whole, *each = text.split("family ")
+        families = [int(one.split()[0]) for one in each]
+        chosen = families.index(Family.FA2.value) if Family.FA2.value in families else 0
         found: dict[str, list[list[str]]] = {}
-        in_fa2 = True
-        for line in text.splitlines():
+        for line in (whole + each[chosen].partition("\n")[2]).splitlines():
             word, *values = line.split()
-            in_fa2 = values == [str(Family.FA2.value)] if word == "family" else in_fa2
-            if in_fa2 or word == "family":
-                found.setdefault(word, []).append(values)
+            found.setdefault(word, []).append(values)
 
         def only(word: str) -> str:
             [[value]] = found[word]
@@ -185,7 +185,7 @@ class RelayedLibrary(Library):
         units = [tuple(map(int, unit)) for unit in found["unit"]]
         return Contents(
             version=int(only("version")),
-            families=tuple(Family(int(family)) for [family] in found["family"]),
+            families=tuple(map(Family, families)),
             upstream=only("upstream"),
             flashdepot=only("flashdepot"),
             cuda=int(only("cuda")),
