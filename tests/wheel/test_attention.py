@@ -167,7 +167,9 @@ def test_a_plain_backward_pass_says_what_a_whole_one_says(names, shape, shape_k,
     q, k, v, out, d_out = Tensor(shape), Tensor(shape_k), Tensor(shape_k), Tensor(shape), Tensor(shape)
     lse = Tensor((B, H, SQ), fake_torch.float32)
     names.runtime.answers(workspace=1000)
-    made = attention._backward(SimpleNamespace(saved_tensors=(q, k, v, out, lse, None), how=how), d_out, None)
+    like = attention._like(q, k, v, how, None)
+    kept = SimpleNamespace(saved_tensors=(q, k, v, out, lse, None), how=how, like=like)
+    made = attention._backward(kept, d_out, None)
     short = names.runtime.backward_args()
     assert made[3:] == (None, None, None)
     assert (short.dq.data, short.dk.data, short.dv.data) == tuple(t.data_ptr() for t in made[:3])
@@ -203,7 +205,9 @@ def test_a_backward_pass_over_strided_tensors_is_the_whole_one(names, strided):
     if strided == "d_out":
         d_out = Tensor(Q, strides=far)
     saved = (q, Tensor(K), Tensor(K), out, Tensor((B, H, SQ), fake_torch.float32), None)
-    attention._backward(SimpleNamespace(saved_tensors=saved, how=attention.How(scale=0.125)), d_out, None)
+    how = attention.How(scale=0.125)
+    like = attention._like(*saved[:3], how, None)
+    attention._backward(SimpleNamespace(saved_tensors=saved, how=how, like=like), d_out, None)
     assert getattr(names.runtime.backward_args(), "q" if strided == "q" else "d_o").row_stride == H * 2 * D
 
 

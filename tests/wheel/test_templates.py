@@ -184,7 +184,8 @@ def test_a_backward_pass_like_an_earlier_one_has_its_struct(runtime, templates, 
         q, k, v, out = (Tensor(rows[i]) for i in (0, 1, 1, 0))
         lse = Tensor((H, LENGTHS[0]) if packed else (B, H, SQ))
         how = attention.How(*lists, None, 150 if packed else None, 90 if packed else None, None, 0.125, True)
-        kept = SimpleNamespace(saved_tensors=(q, k, v, out, lse, None), how=how)
+        like = attention._like(q, k, v, how, None)
+        kept = SimpleNamespace(saved_tensors=(q, k, v, out, lse, None), how=how, like=like)
         d_out = Tensor(rows[0], strides=d_out_strides)
         runtime.answers(workspace=1000)
         made = attention._backward(kept, d_out, None)[:3]

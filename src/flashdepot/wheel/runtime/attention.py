@@ -236,7 +236,7 @@ class _Attention(torch.autograd.Function):  # type: ignore[misc]  # torch is Any
     def forward(ctx: Any, q: Any, k: Any, v: Any, how: How, sink: Any, wants_lse: bool) -> Any:
         out, lse = attend(q, k, v, how, sink)
         ctx.save_for_backward(q, k, v, out, lse, sink)
-        ctx.how = how
+        ctx.how, ctx.like = how, _like(q, k, v, how, sink)
         ctx.set_materialize_grads(False)
         return (out, lse) if wants_lse else out
 
@@ -248,21 +248,27 @@ class _Attention(torch.autograd.Function):  # type: ignore[misc]  # torch is Any
         return _backward(ctx, d_out, d_lse)
 
 
+def _like(q: Any, k: Any, v: Any, how: How, sink: Any) -> tuple[Any, ...] | None:
+    """What the forward pass knows of the backward pass's key; None if that is more than the gradient of out, for q, k, v."""
+    cu_q, cu_k, used, longest_q, longest_k, table, *mask = how
+    if sink is not None or used is not None or table is not None:
+        return None
+    ends = None if cu_q is None or cu_k is None else (cu_q.shape, longest_q, longest_k)
+    return (q.shape, k.shape, v.shape, q.dtype, q.device, ends, *mask)
+
+
 def _backward(ctx: Any, d_out: Any, d_lse: Any) -> tuple[Any, ...]:
     q, k, v, out, lse, sink = ctx.saved_tensors
-    how, key = ctx.how, None
-    cu_q, cu_k, used, longest_q, longest_k, table, *mask = how
-    if d_lse is sink is used is table is None and d_out is not None:
-        # All of one dtype and on one device, as the forward pass saw to; lists and lengths too are those that it read.
-        sizes = (q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), out.stride(), d_out.stride())
-        ends, after = None, (0, 0)
-        if cu_q is not None and cu_k is not None:
-            ends, after = (cu_q.shape, longest_q, longest_k), (cu_q.data_ptr(), cu_k.data_ptr())
-        key = (*sizes, q.dtype, q.device, ends, *mask)
+    how, key = ctx.how, ctx.like
+    if key is not None and d_lse is None and d_out is not None:
+        key = (key, q.stride(), k.stride(), v.stride(), out.stride(), d_out.stride())
+        lists = (0, 0) if key[0][5] is None else (how.cu_seqlens_q.data_ptr(), how.cu_seqlens_k.data_ptr())
         given = (q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr(), d_out.data_ptr())
-        made = again(key, given, (lse.data_ptr(),), after)
+        made = again(key, given, (lse.data_ptr(),), lists)
         if made is not None:
             return (*made, None, None, None)
+    else:
+        key = None
     d_out = torch.zeros_like(out) if d_out is None else d_out
     dq, dk, dv, d_sink, _ = gradients(d_out, q, k, v, out, lse, how, d_lse=d_lse, sink=sink, key=key)
     return dq, dk, dv, None, d_sink, None
