@@ -95,7 +95,7 @@ def again(
         *(*between, at, need, *after),
     )
     if run(pack(*values)):
-        del _templates[key]  # the whole way says what is wrong, or asks for another workspace
+        _templates.pop(key, None)  # the whole way says what is wrong, or asks for another workspace
         return None
     return made
 
