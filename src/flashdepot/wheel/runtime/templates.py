@@ -21,10 +21,10 @@ try:  # torch's compiled code allocates by it: 1 us, where torch.empty takes 3
     from torch._C import _cuda_getCurrentRawStream as _stream
     from torch._C import _cuda_getDevice as _current_device
     from torch._C._dynamo.guards import _empty_strided_cuda as _empty
+
+    _address = torch.Tensor.data_ptr
 except ImportError:  # a torch without it, or without CUDA: every call is laid out
     _empty = None
-
-_address = torch.Tensor.data_ptr
 
 _MOST = 4096
 """Templates that are kept: a decoding cache that grows makes one for each of its lengths."""
