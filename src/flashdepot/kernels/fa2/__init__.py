@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from flashdepot.kernels.fa2 import units
 from flashdepot.kernels.fa2.sources import CUTLASS_INCLUDE, SOURCE_DIR, Fa2Layout, licences, published
-from flashdepot.kernels.family import Family, UnitCompiler
+from flashdepot.kernels.family import Family
 from flashdepot.upstream import Sources
 
 if TYPE_CHECKING:
@@ -28,13 +28,6 @@ class Fa2(Family):
     sources = Sources(Fa2Layout(), published)
     c_layer_words = (units.NAMESPACE_MACRO, f"-I{{upstream}}/{SOURCE_DIR}", f"-I{{upstream}}/{CUTLASS_INCLUDE}")
     """Its folder of the C layer includes upstream's headers."""
-
-    @property
-    def compiler(self) -> UnitCompiler:
-        """Its module ``actions``."""
-        from flashdepot.kernels.fa2 import actions  # noqa: PLC0415  (only a build asks for it)
-
-        return actions
 
     def licences(self, files: PlainFiles) -> Mapping[str, str]:
         """The texts of flash-attention and of CUTLASS."""

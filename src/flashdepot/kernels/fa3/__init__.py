@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from flashdepot.kernels.fa3 import units
 from flashdepot.kernels.fa3.sources import SOURCE_DIR, Fa3Layout, licences, published
-from flashdepot.kernels.family import Family, UnitCompiler
+from flashdepot.kernels.family import Family
 from flashdepot.model.target import Architecture
 from flashdepot.upstream import Sources
 
@@ -39,13 +39,6 @@ class Fa3(Family):
     def runs(self, unit: Unit, gpu: Architecture) -> bool:
         """Whether it is a Hopper."""
         return unit.family == self.name and units.HOPPER.runs_on(gpu)
-
-    @property
-    def compiler(self) -> UnitCompiler:
-        """Its module ``actions``."""
-        from flashdepot.kernels.fa3 import actions  # noqa: PLC0415  (only a build asks for it)
-
-        return actions
 
     def licences(self, files: PlainFiles) -> Mapping[str, str]:
         """The texts of flash-attention and of the CUTLASS in the tree."""

@@ -11,7 +11,7 @@ from flashdepot.events import Fetch
 from flashdepot.kernels.fa4 import units
 from flashdepot.kernels.fa4.sources import Fa4Layout, published
 from flashdepot.kernels.fa4.units import HOSTS, PYTHONS, SASS, TESTED, code_for
-from flashdepot.kernels.family import Family, UnitCompiler
+from flashdepot.kernels.family import Family
 from flashdepot.model.target import Architecture
 from flashdepot.upstream import Sources
 
@@ -66,13 +66,6 @@ class Fa4(Family):
 
         there = cute_dsl.is_dsl_provided(platform, cute_dsl.running_python(), folder)
         return () if there else (Fetch("CuTe DSL", cute_dsl.SIZE, cute_dsl.UNPACKED),)
-
-    @property
-    def compiler(self) -> UnitCompiler:
-        """Its module ``actions``."""
-        from flashdepot.kernels.fa4 import actions  # noqa: PLC0415  (only a build asks for it)
-
-        return actions
 
     def licences(self, files: PlainFiles) -> Mapping[str, str]:
         """The text of flash-attn-4; CuTe DSL leaves nothing of itself in what it compiles."""
