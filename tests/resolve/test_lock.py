@@ -10,10 +10,11 @@ import tomli_w
 from msgspec.structs import replace
 from resolver_cases import CASES, Case
 
-from flashdepot.errors import IncompatibleError, IntegrityError, UsageError
+from flashdepot.errors import IncompatibleError, UsageError
 from flashdepot.model.candidate import Judged
 from flashdepot.resolve.facts import NamedFacts, override
-from flashdepot.resolve.lock import Lock, LockedName, judge_lock, lock_decision, read_lock, record_digest, write_lock
+from flashdepot.resolve.lock import Lock, LockedName, judge_lock, lock_decision, read_lock, write_lock
+from flashdepot.resolve.wheel_files import WheelFile, pin
 
 DIGEST = "ab" * 32
 
@@ -54,15 +55,13 @@ def test_what_must_be_compiled_first_cannot_be_locked() -> None:
         lock_decision(chosen_of(case), case.request, accept_unverified=True)
 
 
-def test_the_first_download_pins_the_bytes_and_another_is_refused(tmp_path: Path) -> None:
+def test_the_first_download_pins_the_bytes_and_no_later_one(tmp_path: Path) -> None:
     path = tmp_path / "flashdepot.lock"
     write_lock(path, LOCK)
-    record_digest(path, LOCK, DIGEST, 123)
+    assert "is recorded in" in pin(path, LOCK, WheelFile("official", Path("a.whl"), DIGEST, 123))
     pinned = read_lock(path)
     assert (pinned.locked.wheel.sha256, pinned.locked.wheel.size) == (DIGEST, 123)
-    assert not pinned.locked.needs_digest
-    with pytest.raises(IntegrityError, match=r"wheel\.sha256"):
-        record_digest(path, pinned, "cd" * 32, 123)
+    assert pin(path, pinned, WheelFile("official", Path("a.whl"), "cd" * 32, 123)) == ""
     assert read_lock(path) == pinned
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from flashdepot.api.acquire import SILENT, Context, LibraryPlan, acquire, plan_need, wheel_of
+from flashdepot.api.acquire import Context, LibraryPlan, acquire, plan_need, wheel_of
 from flashdepot.depot import Depot
 from flashdepot.diagnose import Intention, examine
 from flashdepot.events import Events
@@ -139,9 +139,10 @@ def plan_install(request: InstallRequest = _ANY, *, python: str | None = None, *
     """
     context = Context(**how)
     plan = _planned(request, probe(python, context.depot.root), context.depot, context.events)
-    if isinstance(wheel := plan.choice.wheel, OwnWheel):
-        return replace(plan, library=plan_need(wheel.library, context))
-    return plan
+    wheel = plan.choice.wheel
+    if isinstance(wheel, WheelFile):  # it is on this disk already
+        inspect(wheel, plan.environment, plan.machine, context.events.warn)
+    return replace(plan, library=plan_need(wheel.library, context)) if isinstance(wheel, OwnWheel) else plan
 
 
 def _planned(request: InstallRequest, machine: HostRecord, depot: Depot, events: Events) -> InstallPlan:
@@ -154,12 +155,6 @@ def _planned(request: InstallRequest, machine: HostRecord, depot: Depot, events:
     keeper = find_keeper(environment.prefix)
     require_free(keeper, environment.prefix, choice.reference)
     return InstallPlan(choice, machine, keeper)
-
-
-def inspect_planned(plan: InstallPlan, events: Events = SILENT) -> None:
-    """Check a planned wheel that is on this disk already; :raises FlashdepotError: when it cannot be installed."""
-    if isinstance(plan.choice.wheel, WheelFile):
-        inspect(plan.choice.wheel, plan.environment, plan.machine, events.warn)
 
 
 def install(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from flashdepot import api
-from flashdepot.api.environments import InstallPlan, InstallResult, inspect_planned, plan_install
+from flashdepot.api.environments import InstallPlan, InstallResult, plan_install
 from flashdepot.api.wheels import sources_named
 from flashdepot.cli.common import View, command, depot_option, flag, option, options, python_option
 from flashdepot.cli.library_commands import describe_plan
@@ -79,7 +79,6 @@ def install(
     how: dict[str, Any] = {"python": python, "depot": depot, "limits": limits, "events": events}
     if dry_run:
         plan = plan_install(request, **how)
-        inspect_planned(plan, events)
         return View(plan.to_json(), said=_plan_lines(plan))
     result = api.install(request, accept_unverified=accept_unverified, names=beside, **how)
     if result.pinned:

@@ -22,7 +22,7 @@ from flashdepot.model.candidate import (
     WheelRequest,
     origin_of,
 )
-from flashdepot.model.diagnosis import Diagnosis, Verdict, verdict_of
+from flashdepot.model.diagnosis import Diagnosis, Reasons, Verdict, verdict_of
 from flashdepot.model.environment import Environment
 from flashdepot.model.wheel import COMMUNITY, FLASH_ATTN, OFFICIAL, WheelName, filename_of_url, version_key
 from flashdepot.resolve.rules import RULES, JudgedWheel, judge, judge_all, judge_unbroken
@@ -114,7 +114,7 @@ def decide(request: WheelRequest, published: Sequence[PublishedWheel], own: Iter
         if one.misfit is not None:
             broken.append(one)
         else:
-            judged += (_judged(request, one),)
+            judged += (_judged(request, one.wheel, one.reasons),)
     return Plan(
         request,
         ranked=_takable(request, judged),
@@ -134,7 +134,8 @@ def takable(request: WheelRequest, published: Iterable[PublishedWheel], own: Ite
     """Only what :func:`decide` ranks, in a tenth of the time."""
     if never_fits(request) is not None:
         return ()
-    return _takable(request, (*own, *(_judged(request, one) for one in judge_unbroken(request, published))))
+    found = judge_unbroken(request, published)
+    return _takable(request, (*own, *(_judged(request, one.wheel, one.reasons) for one in found)))
 
 
 def _takable(request: WheelRequest, judged: Iterable[Judged]) -> tuple[Judged, ...]:
@@ -142,8 +143,8 @@ def _takable(request: WheelRequest, judged: Iterable[Judged]) -> tuple[Judged, .
     return rank((j for j in judged if j.verdict in wanted), request.facts)
 
 
-def _judged(request: WheelRequest, one: JudgedWheel) -> Judged:
-    return Judged(candidate_of(request, one.wheel), verdict_of(one.reasons), one.reasons)
+def _judged(request: WheelRequest, wheel: PublishedWheel, reasons: Reasons) -> Judged:
+    return Judged(candidate_of(request, wheel), verdict_of(reasons), reasons)
 
 
 def never_fits(request: WheelRequest) -> Diagnosis | None:
@@ -165,12 +166,6 @@ def candidate_of(request: WheelRequest, wheel: PublishedWheel) -> Candidate:
     )
 
 
-def judge_candidate(request: WheelRequest, wheel: PublishedWheel) -> Judged:
-    """A published wheel, judged by every rule."""
-    reasons = judge(request, wheel)
-    return Judged(candidate_of(request, wheel), verdict_of(reasons), reasons)
-
-
 NOT_LISTED = "not listed"
 """The source of a wheel that no collection in the catalog has."""
 
@@ -183,7 +178,7 @@ def explain(plan: Plan, named: str) -> list[Judged]:
     request = plan.request
     mine = [j for j in plan.own if named in {str(j.candidate.origin), j.candidate.name, j.candidate.wheel.version}]
     wheels = (w for w in plan.published if named in {w.version, w.url} or filename_of_url(w.url) == named)
-    found = rank((judge_candidate(request, wheel) for wheel in wheels), request.facts)
+    found = rank((_judged(request, wheel, judge(request, wheel)) for wheel in wheels), request.facts)
     nearest = sorted(found, key=lambda judged: (judged.verdict.rank, len(judged.reasons), _farthest(judged)))
     if not (mine or nearest) and not named.endswith(".whl"):
         raise UsageError(
@@ -198,7 +193,8 @@ def _unlisted(request: WheelRequest, name: str) -> Judged:
 
     parts = WheelName.parse(name)
     wheel = PublishedWheel.of(parts, NOT_LISTED, url=name, sass=implied_sass(parts, official=False))
-    return judge_candidate(replace(request, sources=request.sources | {COMMUNITY}), wheel)
+    request = replace(request, sources=request.sources | {COMMUNITY})
+    return _judged(request, wheel, judge(request, wheel))
 
 
 def _farthest(judged: Judged) -> tuple[int, int]:

@@ -82,13 +82,7 @@ class Lock(msgspec.Struct, frozen=True):
         return cls(LockedWheel(candidate.name, candidate.wheel, candidate.recipe_key), replace(facts, origins=()))
 
     def with_digest(self, sha256: str, size: int) -> Lock:
-        """The lock with the digest and size in bytes that the first download gave.
-
-        :raises ValueError: when a digest is recorded already, and is another.
-        """
-        known = self.locked.wheel.sha256
-        if known and known != sha256:
-            raise ValueError(f"wheel.sha256 is {known} already, and the download gave {sha256}")
+        """The lock with the digest and size in bytes that the first download gave."""
         return replace(self, locked=replace(self.locked, wheel=self.locked.wheel._replace(sha256=sha256, size=size)))
 
     def to_toml(self) -> dict[str, Any]:
@@ -257,22 +251,6 @@ def lock_decision(judged: Judged, request: WheelRequest, *, accept_unverified: b
             hint="--accept-unverified locks its address; the first 'flashdepot install' of the lock records the digest.",
         )
     return lock
-
-
-def record_digest(path: Path, lock: Lock, sha256: str, size: int) -> Lock:
-    """Pin the bytes of a wheel that was locked without a digest, after its first download; the lock as it is now.
-
-    :param size: in bytes.
-    """
-    try:
-        pinned = lock.with_digest(sha256, size)
-    except ValueError as error:
-        raise IntegrityError(
-            f"{path} does not agree with what was downloaded: {error}.",
-            hint="Somebody has replaced the file there. If you trust the new one: flashdepot lock --upgrade",
-        ) from error
-    write_lock(path, pinned)
-    return pinned
 
 
 def judge_lock(lock: Lock, request: WheelRequest) -> Reasons:

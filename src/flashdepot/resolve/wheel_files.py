@@ -22,7 +22,7 @@ from flashdepot.net.download import Remote
 from flashdepot.net.errors import Note, NotThereError
 from flashdepot.net.fetch import fetch_url
 from flashdepot.net.transport import read_index_settings
-from flashdepot.resolve.lock import Lock, read_lock, record_digest
+from flashdepot.resolve.lock import Lock, read_lock, write_lock
 
 
 class WheelFile(msgspec.Struct, frozen=True):
@@ -179,7 +179,7 @@ def pin(path: Path, lock: Lock | None, wheel: WheelFile) -> str:
         return ""
     if path.exists() and not _is_of(path, lock):
         return f"{path} pins another wheel and was left as it is; the SHA-256 of this one is {wheel.sha256}."
-    record_digest(path, lock, wheel.sha256, wheel.size)
+    write_lock(path, lock.with_digest(wheel.sha256, wheel.size))
     return f"Its SHA-256 is recorded in {path}: flashdepot install --locked takes no other bytes from now on."
 
 
