@@ -19,7 +19,7 @@ from .forward import attend_dense, attend_packed
 from .kvcache import fwd_kvcache
 from .layout import EMPTY_LSE_NEG_INF
 from .templates import again
-from .tensors import int32
+from .tensors import NotContiguousError, int32
 
 
 class How(NamedTuple):
@@ -107,12 +107,18 @@ def is_ordinary(q: Any, k: Any, v: Any, sink: Any = None) -> bool:
 
 def attend(q: Any, k: Any, v: Any, how: How, sink: Any = None, out: Any = None) -> tuple[Any, Any]:
     """Return out, written where it is given, and lse; nothing is recorded for a backward pass."""
+    cu_q, cu_k, used, _, _, table, *_ = how
+    mask: tuple[Any, ...] = how[6:11]
+    if cu_q is cu_k is used is table is sink is out is None:
+        try:
+            return attend_dense(q, k, v, None, None, *mask, how.flags)
+        except NotContiguousError:
+            pass
     q, k, v, wide = _contiguous(q), _contiguous(k), _contiguous(v), v.shape[-1]
     sink = None if sink is None else sink.float()
     into = out if out is not None and out.shape == (*q.shape[:-1], wide) else None
-    mask: tuple[Any, ...] = how[6:11]
     beside: tuple[Any, ...] = (how.flags, sink)
-    if how.cu_seqlens_q is not None or how.cu_seqlens_k is not None:
+    if cu_q is not None or cu_k is not None:
         shape = q.shape
         q, k, v, keys = packed_keys(q, k, v, how)
         given = None if into is None else into.flatten(0, -3)
@@ -120,8 +126,8 @@ def attend(q: Any, k: Any, v: Any, how: How, sink: Any = None, out: Any = None) 
         if len(shape) == 4:  # noqa: PLR2004
             made = made.unflatten(0, shape[:2])
             lse = lse.view(lse.shape[0], shape[0], shape[1]).transpose(0, 1).contiguous()
-    elif how.page_table is not None or how.seqused_k is not None:
-        nothing_new: tuple[Any, ...] = (None, None, how.seqused_k, None, None, None, None, how.page_table, None)
+    elif table is not None or used is not None:
+        nothing_new: tuple[Any, ...] = (None, None, used, None, None, None, None, table, None)
         cached: tuple[Any, ...] = (*nothing_new, into, *mask, False, 0, *beside)
         made, lse = fwd_kvcache(q, k, v, *cached)
     else:
