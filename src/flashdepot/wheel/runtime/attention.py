@@ -109,16 +109,16 @@ def attend(q: Any, k: Any, v: Any, how: How, sink: Any = None, out: Any = None) 
     """Return out, written where it is given, and lse; nothing is recorded for a backward pass."""
     cu_q, cu_k, used, _, _, table, *_ = how
     mask: tuple[Any, ...] = how[6:11]
-    beside: tuple[Any, ...] = (how.flags,)
+    flags: tuple[Any, ...] = (how.flags,)
     if cu_q is cu_k is used is table is sink is out is None:
         try:
-            return attend_dense(q, k, v, None, None, *mask, *beside)
+            return attend_dense(q, k, v, None, None, *mask, *flags)
         except NotContiguousError:
             pass
     q, k, v, wide = _contiguous(q), _contiguous(k), _contiguous(v), v.shape[-1]
     sink = None if sink is None else sink.float()
     into = out if out is not None and out.shape == (*q.shape[:-1], wide) else None
-    beside = (how.flags, sink)
+    beside: tuple[Any, ...] = (*flags, sink)
     if cu_q is not None or cu_k is not None:
         shape = q.shape
         q, k, v, keys = packed_keys(q, k, v, how)
