@@ -272,6 +272,7 @@ def test_a_line_of_what_is_done_without_or_of_which_command_failed_shows_nothing
     "line",
     [
         "I run inference with `flash_attn` not installed.",
+        "If I keep it so, flash_attn is not installed.",
         "1. Run inference with `flash_attn` not installed",
         "flash_attn is not installed, I think.",
         "Does it work where flash_attn is not installed?",
@@ -283,7 +284,7 @@ def test_what_is_told_or_asked_or_source_shows_nothing(line: str) -> None:
     assert classes(f"{line}\nImportError: flash_attn is not installed") == ["extension-not-built"]
 
 
-@pytest.mark.parametrize("line", ["UserWarning: {}", "maybe {}", "{} is probably the reason"])
+@pytest.mark.parametrize("line", ["UserWarning: {}", "maybe {}", "{} is probably the reason", "# [{}] on an A100"])
 def test_what_is_supposed_or_warned_of_is_never_certain(line: str) -> None:
     error = "CUDA out of memory"
     assert first(error).certain

@@ -123,13 +123,13 @@ class LogRule(msgspec.Struct, frozen=True, eq=False, kw_only=True, forbid_unknow
     id: str
     title: str
     rank: int
-    phases: tuple[Literal["resolve", "fetch", "build", "install", "link", "import", "run"], ...]
     why: str
     fix: tuple[str, ...]
     patterns: _Patterns
     source: str
     shown_by: tuple[str, ...]
     not_shown_by: tuple[str, ...]
+    phases: tuple[Literal["resolve", "fetch", "build", "install", "link", "import", "run"], ...] = ("import", "run")
     fix_windows: tuple[str, ...] = ()
     fix_amd: tuple[str, ...] = ()
     fix_cargo: tuple[str, ...] = ()
