@@ -122,7 +122,7 @@ def _replace(temporary: Path, path: Path) -> None:
     for pause in (0.01, 0.03, 0.1, 0.3):
         try:
             temporary.replace(path)
-        except PermissionError:
+        except PermissionError:  # noqa: PERF203  (it is tried again)
             if os.name != "nt":
                 raise
             time.sleep(pause)
