@@ -183,9 +183,9 @@ def run(*, catches_interrupts: bool = False) -> int:
 
 def _fit_windows() -> None:
     """Have a console read escape sequences, and letters that the code page of a pipe or file lacks written as numbers."""
-    from colorama import just_fix_windows_console  # type: ignore[import, unused-ignore]  # noqa: PLC0415  (of click's)
-
     if sys.stderr.isatty():
+        from colorama import just_fix_windows_console  # type: ignore[import, unused-ignore]  # noqa: PLC0415  (of click's)
+
         just_fix_windows_console()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
