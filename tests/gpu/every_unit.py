@@ -48,6 +48,8 @@ LONG = {
     },
 }  # fmt: skip
 """The shortest sequences that kernels for long ones run; of packed ones the mean."""
+HALF = (64, 96, 128, 192)
+"""Head dims with kernels of half tiles, which run short sequences of some lengths; from 449 rows on full ones run."""
 PAGE = 256
 BATCH, LENGTH_Q, LENGTH_K = 2, 200, 300
 SANITIZER = "/usr/local/cuda/bin/compute-sanitizer"
@@ -65,6 +67,7 @@ class Unit:
     softcap: bool
     gqa: bool = False
     long: bool = False
+    half: bool = False
     narrow_v: bool = False
 
     @property
@@ -73,7 +76,7 @@ class Unit:
 
     @property
     def name(self) -> str:
-        tail = ["softcap"] * self.softcap + ["gqa"] * self.gqa + ["long"] * self.long
+        tail = ["softcap"] * self.softcap + ["gqa"] * self.gqa + ["long"] * self.long + ["half"] * self.half
         dims = f"d{self.head_dim}" + (f"v{self.head_dim_v}" if self.narrow_v else "")
         return "_".join([self.kernel, dims, self.dtype, self.layout, self.mask, *tail])
 
@@ -88,6 +91,8 @@ def every_unit() -> Iterator[Unit]:
         for layout, shortest in LONG.items():
             if (dim, mask) in shortest:
                 yield Unit("fwd", dim, dtype, layout, mask, softcap, long=True)
+            if dim in HALF and mask != "local" and not softcap:
+                yield Unit("fwd", dim, dtype, layout, mask, softcap, half=True)
         for layout, gqa in itertools.product(("dense", "packed"), (False, True)):
             yield Unit("bwd", dim, dtype, layout, mask, softcap, gqa)
 
@@ -141,8 +146,9 @@ class UnitCall:
         self.packed, self.paged = unit.layout.endswith("packed"), unit.layout.startswith("paged")
         self.heads_q, self.heads_k = (4, 2) if unit.gqa or unit.kernel == "fwd" else (2, 2)
         shortest = LONG[unit.layout][unit.head_dim, unit.mask] if unit.long else 0
-        self.length = {"q": shortest + LENGTH_Q, "k": shortest + LENGTH_K}
-        self.lengths = {"q": (LENGTH_Q, 37), "k": (LENGTH_K, 17)}
+        length_q = 60 if unit.half else 1200 if unit.kernel == "fwd" and unit.head_dim in HALF else LENGTH_Q
+        self.length = {"q": shortest + length_q, "k": shortest + LENGTH_K}
+        self.lengths = {"q": (length_q, 37), "k": (LENGTH_K, 17)}
         if self.packed:
             self.length["k"] += shortest
             self.lengths = {"q": (self.length["q"], 37), "k": (self.length["k"], 17)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import ctypes
+import dataclasses
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +27,15 @@ BOTH = Selection(
     fwd=units_of(HEAD_DIMS), splitkv=units_of(HEAD_DIMS), bwd=units_of(HEAD_DIMS), features=FEATURES,
     sass=(80, 90, 100, 120), families=("fa4", "fa2"), fa4=(*FORWARD, *BACKWARD),
 )  # fmt: skip
+
+HALVES = dataclasses.replace(
+    BOTH,
+    fa4=(
+        *(Variant("fwd", dim, "bf16", "dense", "full", half=half) for dim in (128, 192) for half in (False, True)),
+        *(Variant("fwd", 128, "bf16", "packed", "full", half=half) for half in (False, True)),
+        Variant("fwd", 192, "bf16", "dense", "full", narrow_v=True),
+    ),
+)
 
 PAGED = {
     "cache_seqlens": 0x1000, "block_table": 0x2000, "block_table_stride": 8, "page_size": 256,
@@ -52,7 +62,7 @@ def test_the_stand_ins_take_what_the_compiled_functions_take_in_the_same_order(k
     variants = [v for v in (*forward_variants(), *backward_variants()) if v.kernel == kernel]
     assert variants
     for variant in variants:
-        taken = [name for name, _ in parameters(variant, walks=variant.walks)]
+        taken = [name for name, _ in parameters(variant, walks=variant.blocks > 0)]
         assert taken == [name for name in arguments if name in taken]
         assert all(kind.startswith("Optional") for name, kind in arguments.items() if name not in taken)
 
@@ -60,6 +70,13 @@ def test_the_stand_ins_take_what_the_compiled_functions_take_in_the_same_order(k
 @pytest.fixture
 def stub(build_stub: Callable[[Selection], Stub]) -> Stub:
     stub = build_stub(BOTH)
+    stub.reset()
+    return stub
+
+
+@pytest.fixture
+def halves(build_stub: Callable[[Selection], Stub]) -> Stub:
+    stub = build_stub(HALVES)
     stub.reset()
     return stub
 
@@ -87,7 +104,7 @@ def test_a_problem_gets_the_kernel_for_its_mask_and_layout(stub: Stub, fields: d
     launch = forward(stub, **fields)
     assert launch["kind"] == f"fwd_d128_bf16_{name}"
     variant = next(v for v in FORWARD if v.name == launch["kind"])
-    assert launch["count"] == len(parameters(variant, walks=variant.walks))
+    assert launch["count"] == len(parameters(variant, walks=variant.blocks > 0))
 
 
 def test_tensors_are_passed_with_their_own_strides_and_the_callers_head_dim(stub: Stub) -> None:
@@ -114,6 +131,41 @@ def test_long_sequences_have_a_kernel_of_their_own(stub: Stub, queries: int, key
     launch = forward(stub, **asked)
     assert launch["kind"] == f"fwd_d128_bf16_dense_{name}"
     assert ("blocks" in launch) == (name == "causal")
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "queries", "is_half"),
+    [
+        (192, 64, True), (192, 65, False), (192, 128, False), (192, 129, True), (192, 192, True), (192, 193, False),
+        (128, 2, True), (128, 128, True), (128, 448, True), (128, 449, False), (128, 1, False),
+    ],
+)  # fmt: skip
+def test_sequences_that_fill_tiles_badly_get_tiles_of_half_as_many_rows(
+    halves: Stub, head_dim: int, queries: int, is_half: bool
+) -> None:
+    asked = {
+        "head_dim": head_dim,
+        "batch": 64,
+        "heads_q": 32,
+        "seqlen_q": queries,
+        "seqlen_k": 600,
+        "family": Family.FA4,
+    }
+    launch = forward(halves, **asked, sink=0x5000)
+    assert launch["kind"] == f"fwd_d{head_dim}_bf16_dense_full{'_half' if is_half else ''}"
+    assert launch["blocks"] == (2 if is_half else 1) * DEVICES[H100][2]
+
+
+def test_a_kernel_for_a_smaller_head_dim_of_v_comes_before_half_tiles(halves: Stub) -> None:
+    launch = forward(halves, head_dim=192, head_dim_v=128, seqlen_q=64, seqlen_k=600, sink=0x5000, family=Family.FA4)
+    assert launch["kind"] == "fwd_d192v128_bf16_dense_full"
+
+
+@pytest.mark.parametrize(("total_q", "is_half"), [(4 * 448, True), (4 * 449, False)])
+def test_packed_sequences_get_them_by_the_mean_of_their_queries(halves: Stub, total_q: int, is_half: bool) -> None:
+    packed = {"total_q": total_q, "total_k": 2800, "cu_seqlens_q": 0x1000, "cu_seqlens_k": 0x2000}
+    launch = forward(halves, batch=4, seqlen_q=2000, seqlen_k=2000, family=Family.FA4, **packed)
+    assert launch["kind"] == f"fwd_d128_bf16_packed_full{'_half' if is_half else ''}"
 
 
 @pytest.mark.parametrize(("total", "name"), [(4 * 724, "causal"), (4 * 725, "causal_long"), (3, "causal")])
@@ -484,8 +536,9 @@ def test_the_backward_pass_is_prepared_and_finished_by_kernels_with_its_tiles(
     expected = [f"pre_d128_bf16_dense_m{tile}"]
     expected += [f"bwd_d128_bf16_dense_{'causal' if flags else 'full'}{'_gqa' if several else ''}"]
     expected += [f"dq_d128_bf16_dense_m{tile}", *(["dkv_d128_bf16_dense"] * 2 if several else []), "statistics"]
-    assert [entry["kind"] for entry in launches if entry["kind"] != "fill"] == expected
+    assert [entry["kind"] for entry in launches] == [*(["zero_sums"] if several else []), *expected]
     by_kind = {entry["kind"]: entry for entry in launches}
+    assert not several or by_kind["zero_sums"]["bytes"] == 2 * 2 * 2 * 512 * 128 * 4
     main = by_kind[expected[1]]
     assert main["dq_sum"][1] == [2, 4, rows * 128]
     assert main["lse_log2"][1] == [2, 4, rows]

@@ -82,7 +82,7 @@ def _stand_in(kernel: Kernel) -> str:
     """It is recorded by its variant's name, and one for another GPU than Hopper by its architecture's too."""
     prefix = f"_mlir_fa4_sm{kernel.arch}_{kernel.variant.name}"
     name = kernel.variant.name if kernel.arch == "90a" else f"sm{kernel.arch}_{kernel.variant.name}"
-    taken = parameters(kernel.variant, walks=kernel.walks, has_sink=kernel.arch == HOPPER)
+    taken = parameters(kernel.variant, walks=kernel.blocks > 0, has_sink=kernel.arch == HOPPER)
     listed = "".join(f"{{\"{name}\", '{kind}'}}, " for name, kind in taken)
     return f"""extern "C" void {prefix}_cuda_init(void **a) {{ *static_cast<int *>(a[1]) = stub_refuses("{name}"); }}
 extern "C" void {prefix}_cuda_load_to_device(void **a) {{ *static_cast<int *>(a[2]) = 0; }}
@@ -134,6 +134,10 @@ fa_status launch_decoding(const Decoding &p, std::int32_t, cudaStream_t) {
   add("rotary_moves", p.rotary_moves), add("left", p.left), add("right", p.right), add("k_row", p.k.row);
   add("lse_parts", reinterpret_cast<std::intptr_t>(p.lse_parts) - reinterpret_cast<std::intptr_t>(p.o_parts));
   stub_record_text(text.c_str());
+  return FA_STATUS_OK;
+}
+fa_status launch_zeros(const Sums &s, cudaStream_t) {
+  stub_record_text(("\"kind\":\"zero_sums\",\"bytes\":" + std::to_string(s.bytes)).c_str());
   return FA_STATUS_OK;
 }
 fa_status launch_statistics(const Statistics &s, cudaStream_t) {

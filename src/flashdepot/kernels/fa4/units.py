@@ -61,7 +61,7 @@ def code_for(gpu: Architecture) -> str:
 
 def is_made(arch: str, variant: Variant) -> bool:
     """Whether there is a kernel of a variant for an architecture, 100f, 110f or 120f."""
-    if variant.long or variant.narrow_v or variant.layout == "paged_packed":
+    if variant.long or variant.half or variant.narrow_v or variant.layout == "paged_packed":
         return False
     if arch.startswith("12"):
         return variant.kernel == "fwd" and variant.layout != "paged" and variant.head_dim in _CONSUMER_TILES
@@ -71,21 +71,22 @@ def is_made(arch: str, variant: Variant) -> bool:
 class Kernel(msgspec.Struct, frozen=True):
     """A variant for an architecture.
 
-    ``tiles`` are query rows and keys at a time. ``walks`` says whether its number of blocks is an argument, and
-    ``shortest`` from which length on it is faster than its neighbour.
+    ``tiles`` are query rows and keys at a time. ``blocks`` is how many of its blocks an SM has, where that is an argument,
+    ``shortest`` from which length on it is faster than its neighbour, and ``percent`` what a row costs by half tiles.
     """
 
     variant: Variant
     arch: str
     job: dict[str, JobValue]
     tiles: tuple[int, int]
-    walks: bool = False
+    blocks: int = 0
     shortest: int = 0
+    percent: int = 0
 
 
 def _made(arch: str, variant: Variant) -> Kernel:
     if arch == HOPPER:
-        return Kernel(variant, arch, variant.job(), variant.tiles, variant.walks, variant.shortest)
+        return Kernel(variant, arch, variant.job(), variant.tiles, variant.blocks, variant.shortest, variant.percent)
     job: dict[str, JobValue] = {
         "kernel": variant.kernel,
         "head_dim": variant.head_dim,
@@ -114,7 +115,7 @@ def _made(arch: str, variant: Variant) -> Kernel:
     else:
         job |= {"kernel": "post", "tile": _KEYS}
         tiles = (0, _KEYS)
-    return Kernel(variant, arch, job, tiles, walks)
+    return Kernel(variant, arch, job, tiles, int(walks))
 
 
 @cache

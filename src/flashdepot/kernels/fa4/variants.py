@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Literal, get_args
 
 import msgspec
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 
 class ForwardTiles(msgspec.Struct, frozen=True):
@@ -25,6 +25,7 @@ class ForwardTiles(msgspec.Struct, frozen=True):
     walks: bool = False  # a block of threads takes tile after tile, instead of one
     falling: bool = False  # of unequal tiles the longest first, instead of a head's last with its first
     o_apart: bool = False  # o has shared memory of its own; without it the next q waits until o is stored
+    blocks: int = 1  # that share an SM
 
 
 class BackwardTiles(msgspec.Struct, frozen=True):
@@ -42,6 +43,7 @@ class BackwardTiles(msgspec.Struct, frozen=True):
     atoms_dkv: int = 2
     atoms_dq: int = 1
     dq_in_one_warp_group: bool = False
+    dq_at_once: bool = False  # added to its sum from registers, without shared memory in between
 
     @property
     def hdim_multiple(self) -> int:
@@ -74,6 +76,14 @@ _SHORT = {
     256: ForwardTiles(128, 64, walks=True),
 }
 """The fastest on an H200 up to the length that another one is faster from, see _LONG."""
+_HALF = {
+    64: (95, ForwardTiles(64, 64, walks=True, blocks=3)),
+    96: (98, ForwardTiles(64, 64, walks=True, o_apart=True, blocks=2)),
+    128: (95, ForwardTiles(64, 64, walks=True, o_apart=True, blocks=2)),
+    192: (120, ForwardTiles(64, 48, walks=True, blocks=2)),
+}
+"""Tiles of 64 query rows, for short sequences, which fill those of 128 badly, and what a row costs by them, in percent of one by
+those of 128, on an H200."""
 _LONG = {
     "dense": {
         (64, "full"): (363, ForwardTiles(192, 128, walks=True, o_apart=True)),
@@ -107,16 +117,20 @@ _BACKWARD = {
     96: BackwardTiles(64, 128, dq_in_one_warp_group=True),
     128: BackwardTiles(64, 128),
     192: BackwardTiles(64, 96, stages_do=1, stages_pds=1, swap_sdp=False, swap_dkv=True),
-    256: BackwardTiles(64, 48, stages_do=1, stages_pds=1, swap_sdp=False, swap_dkv=True, atoms_dkv=1),
+    256: BackwardTiles(64, 64, stages_do=1, stages_pds=1, swap_sdp=False, swap_dkv=True, atoms_dkv=1, dq_at_once=True),
 }
 
+_BACKWARD_MASKED = {256: replace(_BACKWARD[256], stages_do=2)}
 
-def forward_tiles(head_dim: int, mask: str, layout: str, *, long: bool = False) -> ForwardTiles:
-    """mask: full, causal or local. layout: dense, packed, used, paged or paged_packed. long: of the kernel for long sequences.
+
+def forward_tiles(head_dim: int, mask: str, layout: str, *, long: bool = False, half: bool = False) -> ForwardTiles:
+    """mask: full, causal or local. layout: dense, packed, used, paged or paged_packed. long, half: of which kernel.
 
     Where tiles take less time than what is between two of them, a persistent block loses less there.
     Tiles of many keys, and of different numbers of them, suit a block a tile: the GPU deals those out as SMs get free.
     """
+    if half:
+        return _HALF[head_dim][1]
     if layout not in _LONG:
         return _FORWARD_EXCEPTIONS.get((head_dim, mask), _FORWARD[head_dim])
     return _LONG[layout][head_dim, mask][1] if long else _SHORT[head_dim]
@@ -127,9 +141,9 @@ def long_from(head_dim: int, mask: str, layout: str) -> int:
     return _LONG.get(layout, {}).get((head_dim, mask), (0,))[0]
 
 
-def backward_tiles(head_dim: int, mask: str) -> BackwardTiles:  # noqa: ARG001  (one was fastest for each so far)
+def backward_tiles(head_dim: int, mask: str) -> BackwardTiles:
     """mask: full, causal or local."""
-    return _BACKWARD[head_dim]
+    return _BACKWARD_MASKED.get(head_dim, _BACKWARD[head_dim]) if mask != "full" else _BACKWARD[head_dim]
 
 
 Kernel = Literal["fwd", "bwd", "pre", "dq", "dkv"]
@@ -166,6 +180,8 @@ class Variant(msgspec.Struct, frozen=True, order=True):
     tile_m: int = 0
     long: bool = False
     """Of fwd: for sequences from ``shortest`` on, next to the one for shorter ones."""
+    half: bool = False
+    """Of fwd: with tiles of half as many rows, next to the one for full tiles."""
     narrow_v: bool = False
     """Of fwd: for head dims of v up to :data:`NARROW_V`, next to the one for those up to head_dim."""
 
@@ -173,7 +189,7 @@ class Variant(msgspec.Struct, frozen=True, order=True):
     def name(self) -> str:
         """fwd_d128_bf16_packed_causal_softcap, bwd_d128_bf16_dense_full_gqa, pre_d128_bf16_dense_m80, .."""
         if self.is_pass:
-            more = {"softcap": self.softcap, "gqa": self.several_heads, "long": self.long}
+            more = {"softcap": self.softcap, "gqa": self.several_heads, "long": self.long, "half": self.half}
             tail = [self.mask, *(name for name, is_so in more.items() if is_so)]
         else:
             tail = [f"m{self.tile_m}"] if self.tile_m else []
@@ -210,9 +226,15 @@ class Variant(msgspec.Struct, frozen=True, order=True):
         return (0 if self.kernel == "dkv" else backward.tile_m), backward.tile_n
 
     @property
-    def walks(self) -> bool:
-        """Whether the number of its blocks is an argument, see ForwardTiles."""
-        return self.kernel == "fwd" and self._forward_tiles().walks
+    def blocks(self) -> int:
+        """How many of its blocks an SM has, where that is an argument, see ForwardTiles; 0 where it is none."""
+        tiles = self._forward_tiles() if self.kernel == "fwd" else None
+        return tiles.blocks if tiles and tiles.walks else 0
+
+    @property
+    def percent(self) -> int:
+        """What a query row costs by tiles of half as many, see ``_HALF``; 0 where it has full ones."""
+        return _HALF[self.head_dim][0] if self.half else 0
 
     @property
     def shortest(self) -> int:
@@ -222,7 +244,7 @@ class Variant(msgspec.Struct, frozen=True, order=True):
     def _forward_tiles(self) -> ForwardTiles:
         if self.narrow_v:
             return ForwardTiles(128, 96 if self.mask == "local" else 128)
-        return forward_tiles(self.head_dim, self.mask, self.layout, long=self.long)
+        return forward_tiles(self.head_dim, self.mask, self.layout, long=self.long, half=self.half)
 
     def _backward_tiles(self) -> BackwardTiles:
         if self.kernel in ("bwd", "dkv"):
@@ -262,6 +284,8 @@ def forward_variants() -> Iterator[Variant]:
                         yield Variant("fwd", head_dim, dtype, layout, mask, softcap)
                         if long_from(head_dim, mask, layout):
                             yield Variant("fwd", head_dim, dtype, layout, mask, softcap, long=True)
+                    if head_dim in _HALF and layout in _LONG and mask != "local":
+                        yield Variant("fwd", head_dim, dtype, layout, mask, half=True)
                     if head_dim in NARROW_V and layout in ("dense", "packed", "used"):
                         yield Variant("fwd", head_dim, dtype, layout, mask, narrow_v=True)
 

@@ -6,8 +6,10 @@ import cutlass
 import cutlass.cute as cute
 import functions
 import pages
+from adding import adding
 from bounded import bounded
 from cutlass import Float32
+from early import followed, following
 from flash_attn.cute import flash_bwd_sm90, flash_fwd_sm90
 from flash_attn.cute.flash_bwd_postprocess import FlashAttentionBackwardPostprocess
 from flash_attn.cute.flash_bwd_sm90 import FlashAttentionBackwardSm90
@@ -74,11 +76,43 @@ class _Backward(FlashAttentionBackwardSm90):
         )
 
 
+class _Crowded:
+    """A kernel and its arguments, to be launched as so many blocks on an SM."""
+
+    def __init__(self, made, blocks):
+        self._made, self._blocks = made, blocks
+
+    def launch(self, **config):
+        # All of an SM's memory for them, which CuTe would otherwise ask a GPU for.
+        self._made.launch(**{**config, "min_blocks_per_mp": self._blocks, "preferred_smem_carveout": 100})
+
+
+_REGISTERS = {(64, 2): (216, 40), (64, 3): (136, 24), (128, 2): (104, 24)}
+"""By the tile's rows, 64 a warp group, and the blocks on an SM: registers of a thread that computes and of one that loads."""
+
+
+def _crowded(kernel_class, rows, blocks):
+    """kernel_class, of which several blocks share an SM."""
+    of_computing, of_loading = _REGISTERS[rows, blocks]
+
+    class Crowded(kernel_class):
+        # What upstream would give them goes nowhere.
+        num_mma_regs = property(lambda _: of_computing, lambda *_: None)
+        num_producer_regs = property(lambda _: of_loading, lambda *_: None)
+
+        def kernel(self, *arguments):
+            return _Crowded(super().kernel(*arguments), blocks)
+
+    return Crowded
+
+
 def forward(job: dict[str, Any]) -> Entry:
     """functions.forward by this GPU's kernel, of any layout."""
     kind = walking(_Forward, falling=job["falling"], o_apart=job["o_apart"]) if job["walks"] else _Forward
     if job["layout"] in ("packed", "used"):
         kind = bounded(kind, flash_fwd_sm90, q_too=False)
+    if job["blocks"] > 1:
+        kind = _crowded(kind, job["tile_m"], job["blocks"])
     kernel = kind(
         DTYPES[job["dtype"]],
         job["head_dim"],
@@ -107,7 +141,9 @@ def backward(job: dict[str, Any]) -> Entry:
     kind = _Backward if job["several_heads"] else FlashAttentionBackwardSm90
     if job["layout"] == "packed":
         kind = bounded(kind, flash_bwd_sm90, q_too=True)
-    kernel = kind(
+    if job["dq_at_once"]:
+        kind = adding(kind)
+    kernel = followed(kind)(
         DTYPES[job["dtype"]],
         job["head_dim"],
         job["head_dim"],
@@ -136,7 +172,7 @@ def backward(job: dict[str, Any]) -> Entry:
 
 def after_backward(job: dict[str, Any]) -> Entry:
     """functions.after_backward by this GPU's kernel."""
-    kernel = FlashAttentionBackwardPostprocess(
+    kernel = following(FlashAttentionBackwardPostprocess)(
         DTYPES[job["dtype"]],
         job["head_dim"],
         90,

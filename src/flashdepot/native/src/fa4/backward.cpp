@@ -34,6 +34,7 @@ Units units_for(const Problem &problem, const DeviceFacts *gpu) {
           problem.softcap > 0.0f,
           several,
           0,
+          0,
           0};
   Units units{};
   units.bwd = find_unit(gpu, key);
@@ -112,9 +113,7 @@ class Call {
   fa_status run() {
     const auto stream = static_cast<cudaStream_t>(stream_);
     if (units_.dkv != nullptr) {
-      FLASHDEPOT_TRY(check_cuda(
-          cudaMemsetAsync(at(buffers_.dk), 0, buffers_.bytes - buffers_.dk, stream),
-          "cudaMemsetAsync"));
+      FLASHDEPOT_TRY(launch_zeros({at(buffers_.dk), buffers_.bytes - buffers_.dk}, stream));
     }
     FLASHDEPOT_TRY(prepare());
     if (args_.d_lse != nullptr) {

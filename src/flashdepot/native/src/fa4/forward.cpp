@@ -85,11 +85,19 @@ std::int32_t length_of(const Problem &problem) {
   return static_cast<std::int32_t>(mean);
 }
 
+// By which full or half tiles of query rows are chosen. One query each is what parts.cpp has figures for.
+std::int64_t queries_of(const Problem &problem) {
+  if (problem.seqlen_q == 1) {
+    return 0;
+  }
+  return problem.packed() ? problem.total_q / std::max(problem.batch, 1) : problem.seqlen_q;
+}
+
 const Unit *unit_for(const ForwardCall &call, const DeviceFacts *gpu) {
   const Problem &problem = call.problem;
   return find_unit(gpu, {Kernel::fwd, problem.dtype, unit_head_dim(problem.head_dim),
                          problem.head_dim_v, layout_of(call), mask_of(problem), problem.softcap > 0.0f, false, 0,
-                         length_of(problem)});
+                         length_of(problem), queries_of(problem)});
 }
 
 // Kernels over pages take a list of lengths, which a caller may have in another form.
@@ -107,7 +115,7 @@ std::uint64_t workspace_of(const ForwardCall &call) {
   return makes_lengths ? static_cast<std::uint64_t>(call.problem.batch) * sizeof(std::int32_t) : 0;
 }
 
-fa_status run(const Unit &unit, const ForwardCall &call, std::int32_t blocks) {
+fa_status run(const Unit &unit, const ForwardCall &call, std::int32_t multiprocessors) {
   const auto &[args, problem] = call;
   const Layout layout = layout_of(call);
   const bool packed = problem.packed();
@@ -168,7 +176,8 @@ fa_status run(const Unit &unit, const ForwardCall &call, std::int32_t blocks) {
   arguments.add(scale);
   arguments.add_if(softcap > 0.0f, softcap);
   arguments.add_if(local, windows.left).add_if(local, windows.right);
-  arguments.add_if(walks(unit), blocks);
+  std::int32_t blocks = multiprocessors * blocks_of(unit);
+  arguments.add_if(blocks > 0, blocks);
   arguments.add(stream);
   return launch(unit, arguments);
 }

@@ -32,6 +32,22 @@ __global__ void __launch_bounds__(kThreads) statistics_kernel(const Statistics c
   }
 }
 
+__global__ void __launch_bounds__(kThreads) zero_sums_kernel(const Sums sums) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+  const std::int64_t count = sums.bytes / sizeof(uint4);
+  const std::int64_t step = std::int64_t{gridDim.x} * kThreads;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < count; i += step) {
+    static_cast<uint4 *>(sums.at)[i] = uint4{0, 0, 0, 0};
+  }
+}
+
+fa_status launch_zeros(const Sums &sums, cudaStream_t stream) {
+  zero_sums_kernel<<<blocks_for(sums.bytes / sizeof(uint4)), kThreads, 0, stream>>>(sums);
+  return check_cuda(cudaGetLastError(), "kernel launch");
+}
+
 fa_status launch_statistics(const Statistics &statistics, cudaStream_t stream) {
   const std::int64_t count = std::int64_t{statistics.batch} * statistics.heads * statistics.rows;
   statistics_kernel<<<blocks_for(count), kThreads, 0, stream>>>(statistics);

@@ -1,4 +1,4 @@
-// What fa4's kernels write in another form than a caller has it.
+// What is to be done before and after fa4's backward kernels.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -21,5 +21,14 @@ struct Statistics {
 };
 
 [[nodiscard]] fa_status launch_statistics(const Statistics &statistics, cudaStream_t stream);
+
+// Where dk and dv are added up: a multiple of 16 bytes.
+struct Sums {
+  void *at;
+  std::uint64_t bytes;
+};
+
+// Enqueues zeros there, during which the kernel after it may be launched, if that waits for its end.
+[[nodiscard]] fa_status launch_zeros(const Sums &sums, cudaStream_t stream);
 
 }  // namespace flashdepot::fa4

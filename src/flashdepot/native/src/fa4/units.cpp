@@ -11,7 +11,7 @@
 // Functions of the objects that CuTe DSL exported, see worker/compile_one.py of families/fa4. Each
 // takes an array of pointers to its arguments.
 #define FA4_SYMBOL(arch, variant, name, function) _mlir_fa4_sm##arch##variant##_##name##function
-#define DECLARE(arch, variant, kernel, dtype, head_dim, head_dim_v, layout, mask, softcap, several, walks, shortest, m, n, name) \
+#define DECLARE(arch, variant, kernel, dtype, head_dim, head_dim_v, layout, mask, softcap, several, blocks, shortest, percent, m, n, name) \
   void FA4_SYMBOL(arch, variant, name, _cuda_init)(void **);                                        \
   void FA4_SYMBOL(arch, variant, name, _cuda_load_to_device)(void **);                              \
   void FA4_SYMBOL(arch, variant, name, __mlir_ciface_run)(void **, std::int32_t);
@@ -27,8 +27,9 @@ struct Unit {
   char variant;       // 'a' or 'f' of sm_90a, sm_100f
   Key key;
   Tiles tiles;
-  bool walks;
+  std::int32_t blocks;    // of each SM, which go from tile to tile; 0: a block a tile
   std::int32_t shortest;  // length that it is meant for
+  std::int32_t percent;   // of fwd with half tiles: what a row costs, of one in full tiles; else 0
   const char *name;
   void (*initialize)(void **);
   void (*load_to_device)(void **);
@@ -40,14 +41,15 @@ namespace {
 constexpr std::int32_t kDtype_bf16 = FA_DTYPE_BF16;
 constexpr std::int32_t kDtype_fp16 = FA_DTYPE_FP16;
 
-#define ROW(arch, variant, kernel, dtype, head_dim, head_dim_v, layout, mask, softcap, several, walks, shortest, m, n, name) \
+#define ROW(arch, variant, kernel, dtype, head_dim, head_dim_v, layout, mask, softcap, several, blocks, shortest, percent, m, n, name) \
   {arch,                                                                                        \
    #variant[0],                                                                                 \
    {Kernel::kernel, kDtype_##dtype, head_dim, head_dim_v, Layout::layout, Mask::mask, softcap != 0,         \
-    several != 0, m, 0},                                                                        \
+    several != 0, m, 0, 0},                                                                     \
    {m, n},                                                                                      \
-   walks != 0,                                                                                  \
+   blocks,                                                                                      \
    shortest,                                                                                    \
+   percent,                                                                                     \
    #name,                                                                                       \
    FA4_SYMBOL(arch, variant, name, _cuda_init),                                                 \
    FA4_SYMBOL(arch, variant, name, _cuda_load_to_device),                                       \
@@ -66,7 +68,7 @@ constexpr std::int32_t kHeadDims[] = {64, 96, 128, 192, 256};
 #define CAUSAL_full 0
 #define CAUSAL_causal 1
 #define CAUSAL_local 0
-#define LISTED(arch, variant, kernel, dtype, head_dim, head_dim_v, layout, mask, softcap, several, walks, shortest, m, n, name) \
+#define LISTED(arch, variant, kernel, dtype, head_dim, head_dim_v, layout, mask, softcap, several, blocks, shortest, percent, m, n, name) \
   UNIT_##kernel(dtype, head_dim, CAUSAL_##mask)
 
 constexpr fa_unit kListed[] = {FA4_CONFIG_UNITS(LISTED)};
@@ -105,9 +107,9 @@ constexpr std::size_t place_of(const Key &key) {
   return place * 2 + (of_a_mask && key.several_heads ? 1 : 0);
 }
 
-#define KEY(arch, variant, kernel, dtype, head_dim, head_dim_v, layout, mask, softcap, several, walks, shortest, m, n, name)    \
+#define KEY(arch, variant, kernel, dtype, head_dim, head_dim_v, layout, mask, softcap, several, blocks, shortest, percent, m, n, name)    \
   Key{Kernel::kernel, kDtype_##dtype, head_dim, head_dim_v, Layout::layout, Mask::mask, softcap != 0, several != 0, \
-      m, 0},
+      m, 0, 0},
 
 constexpr Key kKeys[] = {FA4_CONFIG_UNITS(KEY)};
 
@@ -142,6 +144,16 @@ bool is_meant_more(const Unit &unit, const Unit &other, std::int32_t length) {
   const bool is_meant = unit.shortest <= length;
   const bool other_is = other.shortest <= length;
   return is_meant != other_is ? is_meant : is_meant && unit.shortest > other.shortest;
+}
+
+// Whether half tiles cost less for a sequence than full ones, of which its last one may be half empty.
+bool costs_less(const Unit &half, const Unit &full, const Key &wanted) {
+  constexpr std::int64_t kMostRows = 448;  // from where on the last tile is a small part
+  const auto rows = [&](std::int32_t tile) {
+    return wanted.layout == Layout::packed ? wanted.rows + tile / 2 : (wanted.rows + tile - 1) / tile * tile;
+  };
+  return half.key.head_dim_v <= full.key.head_dim_v && wanted.rows > 0 && wanted.rows <= kMostRows &&
+         rows(half.tiles.m) * half.percent < rows(full.tiles.m) * 100;
 }
 
 constexpr std::int32_t kDevices = 64;
@@ -179,14 +191,15 @@ bool load_now(const Unit &unit, State &state, std::int32_t device) {
 
 const Unit *find_unit(const DeviceFacts *gpu, const Key &key) {
   const Unit *best = nullptr;
+  const Unit *half = nullptr;
   for (std::size_t number = kIndex.first[place_of(key)]; number != 0; number = kIndex.next[number]) {
     const Unit &unit = kUnits[number - 1];
     if ((gpu == nullptr || runs_on(unit, *gpu)) && is_wanted(unit.key, key) &&
-        (best == nullptr || is_meant_more(unit, *best, key.length))) {
-      best = &unit;
+        (unit.percent != 0 || best == nullptr || is_meant_more(unit, *best, key.length))) {
+      (unit.percent != 0 ? half : best) = &unit;
     }
   }
-  return best;
+  return half != nullptr && (best == nullptr || costs_less(*half, *best, key)) ? half : best;
 }
 
 bool has_units_for(const DeviceFacts &gpu) {
@@ -200,7 +213,7 @@ std::int32_t unit_head_dim(std::int32_t head_dim) {
 
 Tiles tiles_of(const Unit &unit) { return unit.tiles; }
 
-bool walks(const Unit &unit) { return unit.walks; }
+std::int32_t blocks_of(const Unit &unit) { return unit.blocks; }
 
 bool has_todays_words(const Unit &unit) { return unit.arch / 10 == 9; }
 

@@ -42,6 +42,7 @@ struct Key {
   bool several_heads;   // of bwd: several query heads share a key head
   std::int32_t tile_m;  // of pre and dq: bwd's
   std::int32_t length;  // of fwd: of the sequences
+  std::int64_t rows;    // of fwd: queries of a sequence, of packed ones the mean; 0: any tiles will do
 };
 
 struct Unit;
@@ -61,8 +62,9 @@ struct Tiles {
 };
 Tiles tiles_of(const Unit &unit);
 
-// Whether a block of the unit goes from tile to tile, so that it is told how many blocks there are.
-bool walks(const Unit &unit);
+// How many blocks of the unit an SM has, which go from tile to tile and are told how many there are; 0: a block
+// for each tile.
+std::int32_t blocks_of(const Unit &unit);
 
 // Whether a forward unit takes a sink, and either pass another head dim of v than of q and k.
 bool has_todays_words(const Unit &unit);

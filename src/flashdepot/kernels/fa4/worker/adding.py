@@ -1,0 +1,80 @@
+"""Backward kernels whose threads add dq to its sum themselves.
+
+Upstream puts dq into shared memory, from where a copy adds it. At head dim 256 that takes 64 KB, and leaves room for tiles of
+48 keys. Each tile adds all of dq once, so that fewer and larger ones have less to add.
+"""
+
+import cutlass.cute as cute
+from flash_attn.cute import copy_utils, flash_bwd_sm90
+
+_WARP_GROUP = 128  # threads
+_AT_A_TIME = 4  # numbers that a thread adds with one instruction
+
+
+class _Except:
+    """A module, or a part of one, of which some names stand for something else."""
+
+    def __init__(self, module, **others):
+        self._module = module
+        vars(self).update(others)
+
+    def __getattr__(self, name):
+        return getattr(self._module, name)
+
+
+def _nothing(*, barrier_id, number_of_threads):
+    """Stands for the barriers around the shared memory that is not there."""
+
+
+def adding(kernel_class):
+    """kernel_class without shared memory for dq. The sum lies as upstream's copy would have it."""
+
+    class Adding(kernel_class):
+        in_block = False
+
+        def __call__(self, *arguments, **named):
+            arch = _Except(cute.arch, barrier=_nothing, barrier_arrive=_nothing)
+            flash_bwd_sm90.cute = _Except(cute, arch=arch, autovec_copy=self._add)
+            try:
+                super().__call__(*arguments, **named)
+            finally:
+                flash_bwd_sm90.cute = cute
+
+        def _get_shared_storage_cls(self):
+            layout, self.sdQaccum_layout = self.sdQaccum_layout, cute.make_layout(_AT_A_TIME)
+            made = super()._get_shared_storage_cls()
+            self.sdQaccum_layout = layout
+            return made
+
+        def dQaccum_store(self, *arguments):
+            """Upstream's warp that has the copies made has nothing to do."""
+
+        def mma(self, *arguments, **named):
+            cute.arch.griddepcontrol_wait()  # for the zeros that are added to
+            self.dq_sum, self.thread = arguments[8], arguments[20]
+            super().mma(*arguments, **named)
+
+        def mma_one_m_block(self, m_block, *states, **named):
+            of = named["score_mod_fn"].keywords
+            start = m_block * (self.tile_m * self.tile_hdim)
+            if cute.rank(self.dq_sum) == 2:  # packed
+                start += of["seqlen_info"].padded_offset_q * self.tile_hdim
+                rows = self.dq_sum[None, of["head_idx"]]
+            else:
+                rows = self.dq_sum[None, of["head_idx"], of["batch_idx"]]
+            start += self.thread // _WARP_GROUP * (self.tile_m * self.tile_hdim // self.num_wg_dQ)
+            self.own_part = rows.iterator + start + self.thread % _WARP_GROUP * _AT_A_TIME
+            self.in_block = True
+            states = super().mma_one_m_block(m_block, *states, **named)
+            self.in_block = False
+            return states
+
+        def _add(self, source, target):
+            if not self.in_block or target.memspace != cute.AddressSpace.smem:
+                cute.autovec_copy(source, target)
+                return
+            for i in range(0, cute.size(source), _AT_A_TIME):
+                numbers = (source[i + j] for j in range(_AT_A_TIME))
+                copy_utils.atomic_add_fp32x4(*numbers, self.own_part + i * _WARP_GROUP)
+
+    return Adding
