@@ -20,7 +20,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,7 @@ Run = Callable[[], object]
 Problem = dict[str, Any]
 
 
-def problems(count: int, seed: int) -> Iterator[Problem]:
+def problems(count: int, seed: int, dtypes: Sequence[str]) -> Iterator[Problem]:
     """Of one length for all sequences, or packed ones of any."""
     drawn = random.Random(seed)  # noqa: S311
 
@@ -66,7 +66,7 @@ def problems(count: int, seed: int) -> Iterator[Problem]:
             lengths = [length] * by_logarithm(1, max(1, TOKENS // length))
         problem = {
             "packed": int(packed),
-            "dtype": drawn.choice(("bf16", "fp16")),
+            "dtype": drawn.choice(dtypes),
             "dim": dim,
             "causal": int(drawn.random() < 0.5),  # noqa: PLR2004
             "heads_q": heads,
@@ -96,19 +96,23 @@ class Inputs:
         self.gradient = torch.randn(*rows, problem["heads_q"], dim, **options)
         self.starts = torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32, device="cuda")
         self.longest = max(lengths)
-        self.causal = bool(problem["causal"])
+        self.packed, self.causal = bool(problem["packed"]), bool(problem["causal"])
         self.grouped = heads[0] != heads[1]
 
     def flash(self, of: Any) -> Run:
         """The forward pass by a package with FlashAttention's names."""
-        if len(self.gradient.shape) == 4:  # noqa: PLR2004
+        if not self.packed:
             return lambda: of.flash_attn_func(*self.tensors, causal=self.causal)
         ends = (self.starts, self.starts, self.longest, self.longest)
         return lambda: of.flash_attn_varlen_func(*self.tensors, *ends, causal=self.causal)
 
-    def torch(self, backend: SDPBackend) -> Run:
-        """The forward pass by a backend of torch; of packed sequences by what its varlen attention calls."""
-        if len(self.gradient.shape) == 4:  # noqa: PLR2004
+    def torch(self, backend: SDPBackend) -> Run | None:
+        """The forward pass by a backend of torch; of packed sequences by what its own packed attention calls.
+
+        cuDNN has none there: torch's operator for it makes a plan at every call, and its backward pass ended in an
+        illegal access (torch 2.11).
+        """
+        if not self.packed:
             turned = [tensor.transpose(1, 2) for tensor in self.tensors]
 
             def dense() -> Any:
@@ -119,18 +123,10 @@ class Inputs:
                 return found.transpose(1, 2)
 
             return dense
+        if backend != SDPBackend.FLASH_ATTENTION:
+            return None
         ends = (self.starts, self.starts, self.longest, self.longest)
-        if backend == SDPBackend.FLASH_ATTENTION:
-            return lambda: torch.ops.aten._flash_attention_forward(*self.tensors, *ends, 0.0, self.causal, False)[0]  # noqa: SLF001
-        return lambda: torch.ops.aten._cudnn_attention_forward(  # noqa: SLF001
-            *self.tensors,
-            None,
-            *ends,
-            True,
-            0.0,
-            self.causal,
-            False,
-        )[0]
+        return lambda: torch.ops.aten._flash_attention_forward(*self.tensors, *ends, 0.0, self.causal, False)[0]  # noqa: SLF001
 
     def passes(self, forward: Run) -> tuple[Run, Run]:
         """Both, without what autograd keeps in the first one."""
@@ -155,24 +151,25 @@ def measured(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Microseconds of each rival, for each pass of each problem of a share."""
     first, step = options.share
     deadline = time.monotonic() + options.seconds
-    for problem in list(problems(options.count, options.seed))[first::step]:
+    for problem in list(problems(options.count, options.seed, options.dtypes.split(",")))[first::step]:
         if time.monotonic() > deadline:
             print("out of time", file=sys.stderr)
             return
         inputs = Inputs(problem)
-        runs = {
+        runs: dict[str, Run | None] = {
             "ours": inputs.flash(Ours),
             "cudnn": inputs.torch(SDPBackend.CUDNN_ATTENTION),
             "torch flash": inputs.torch(SDPBackend.FLASH_ATTENTION),
         } | ({"fa3": inputs.flash(fa3)} if fa3 else {})
         both: dict[str, dict[str, Run]] = {"fwd": {}, "bwd": {}}
         for name, run in runs.items():
-            for which, one in zip(both, passes_of(inputs, run, f"{name}, {problem}"), strict=False):
+            found = passes_of(inputs, run, f"{name}, {problem}") if run else []
+            for which, one in zip(both, found, strict=False):
                 both[which][name] = one
         shape = problem | {"lengths": "+".join(map(str, problem["lengths"])) if problem["packed"] else
                            f"{len(problem['lengths'])}x{problem['lengths'][0]}"}  # fmt: skip
-        for which, found in both.items():
-            times = milliseconds(found)
+        for which, rivals in both.items():
+            times = milliseconds(rivals)
             yield {"pass": which, **shape, **{name: f"{1e3 * ms:.2f}" for name, ms in times.items()}}
         del inputs, runs, both
 
@@ -198,6 +195,7 @@ def by_all_gpus(options: argparse.Namespace) -> Iterator[dict[str, str]]:
     count = torch.cuda.device_count()
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(count)))).split(",")
     words = ["--count", str(options.count), "--seed", str(options.seed), "--seconds", str(options.seconds)]
+    words += ["--dtypes", options.dtypes]
     children = [
         subprocess.Popen(
             [sys.executable, __file__, *words, "--share", str(i), str(count)],
@@ -259,6 +257,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--count", type=int, default=500)
     parser.add_argument("--seed", type=int, default=time.time_ns() % (1 << 30))
+    parser.add_argument("--dtypes", default="bf16,fp16")
     parser.add_argument("--csv", type=Path)
     parser.add_argument("--seconds", type=float, default=math.inf)
     parser.add_argument("--share", type=int, nargs=2)
