@@ -108,14 +108,16 @@ class Blobs:
 def _copy(source: Path, destination: Path) -> str:
     """Copy a file into a new one and on to the disk, nothing is left of a failure; :returns: the SHA-256 of its bytes."""
     hashed = hashlib.sha256()
-    with source.open("rb") as reader, destination.open("xb") as writer:
+    with source.open("rb") as reader:
+        writer = destination.open("xb")
         try:
-            while chunk := reader.read(_CHUNK):
-                hashed.update(chunk)
-                writer.write(chunk)
-            writer.flush()
-            os.fsync(writer.fileno())
-        except BaseException:
+            with writer:
+                while chunk := reader.read(_CHUNK):
+                    hashed.update(chunk)
+                    writer.write(chunk)
+                writer.flush()
+                os.fsync(writer.fileno())
+        except BaseException:  # behind its end: Windows removes no file that is open
             destination.unlink(missing_ok=True)
             raise
     return hashed.hexdigest()
