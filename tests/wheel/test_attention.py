@@ -282,6 +282,18 @@ def test_a_torch_before_2_4_compiles_nothing_and_says_so(names, monkeypatch):
         names.fa3.flash_attn_func(*dense())
 
 
+def test_torchs_operator_writes_gradients_where_they_are_given_and_returns_what_upstreams_returns(names):
+    q, k, v = dense()
+    out, d_out, dq, dk, dv = Tensor(Q), Tensor(Q), Tensor(Q), Tensor(K), Tensor(K)
+    made = names.fa3._backward(d_out, q, k, v, out, Tensor((B, H, SQ), fake_torch.float32), dq, dk, dv)
+    arguments = names.runtime.backward_args()
+    assert (arguments.dq.data, arguments.dk.data, arguments.dv.data) == tuple(t.data_ptr() for t in (dq, dk, dv))
+    assert [tensor.data_ptr() for tensor in made] == [arguments.softmax_d, 0, 0, 0, 0]
+    names.runtime.answers()
+    softmax_d = names.fa3._flash_attn_backward(d_out, q, k, v, out, Tensor((B, H, SQ), fake_torch.float32), dq=dq)
+    assert softmax_d.data_ptr() == names.runtime.backward_args().softmax_d
+
+
 @pytest.mark.parametrize("packed", [False, True])
 def test_tensors_that_hold_nothing_go_through_torchs_dispatcher(names, monkeypatch, packed):
     made = Tensor((260, H, D) if packed else Q), Tensor((H, 260) if packed else (B, H, SQ))

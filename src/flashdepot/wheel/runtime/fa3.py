@@ -247,7 +247,7 @@ def _flash_attn_backward(
     **more: Any,
 ) -> Any:
     lengths = (cu_seqlens_q, cu_seqlens_k, sequed_q, sequed_k, max_seqlen_q, max_seqlen_k)
-    return _backward(dout, q, k, v, out, softmax_lse, dq, dk, dv, *lengths, *mask, **more)[3]
+    return _backward(dout, q, k, v, out, softmax_lse, dq, dk, dv, *lengths, *mask, **more)[0]
 
 
 def _forward(
@@ -349,13 +349,14 @@ def _backward(
     deterministic: bool = False,
     sm_margin: int = 0,
 ) -> tuple[Any, Any, Any, Any, Any]:
-    """Do ``torch.ops.flash_attn_3.bwd``: dq, dk, dv, softmax_d, and a fifth that nobody reads."""
+    """Do ``torch.ops.flash_attn_3.bwd``, which writes dq, dk and dv: softmax_d, and four that nobody reads and are empty."""
     lengths = (cu_seqlens_q, cu_seqlens_k, seqused_k, max_seqlen_q, max_seqlen_k, None)
     window = (window_size_left, window_size_right)
     how = how_of(q, softmax_scale, is_causal, window, softcap, lengths, deterministic=deterministic, lse=True)
     how = how_of_gradients(q, k, v, how, seqused_q)
-    dq, dk, dv, _, softmax_d = gradients(dout, q, k, v, out, softmax_lse, how, (dq, dk, dv))
-    return dq, dk, dv, softmax_d, softmax_lse
+    *_, softmax_d = gradients(dout, q, k, v, out, softmax_lse, how, (dq, dk, dv))
+    a, b, c, d = (q.new_empty(0, dtype=torch.float32) for _ in range(4))
+    return softmax_d, a, b, c, d
 
 
 _LENGTHS = "Tensor? cu_seqlens_q = None, Tensor? cu_seqlens_k = None, "
