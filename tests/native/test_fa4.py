@@ -230,7 +230,9 @@ DECODE = {"batch": 1, "seqlen_q": 1, "seqlen_k": 8192, "heads_q": 32, "heads_k":
 def test_the_keys_of_few_queries_are_divided_among_the_gpus_sms(
     stub: Stub, fields: dict[str, Any], parts: int, in_cluster: bool
 ) -> None:
-    args = forward_args(**{"device": H100, "head_dim": 128, "workspace": 0x7000_0000, **DECODE, **fields})
+    new = Tensor(0x60000, 1024, 1024, 128)  # which are appended only by kernels that divide the keys of each head
+    appended = {"cache_seqlens": 0x1000, "seqlen_new": 1, "k_new": new, "v_new": new}
+    args = forward_args(**{"device": H100, "head_dim": 128, "workspace": 0x7000_0000, **DECODE, **appended, **fields})
     answer, needed, splits = stub.fwd_workspace(args)
     rows = args.batch * args.heads_q * args.seqlen_q
     assert (answer.status, splits) == (Status.OK, parts)
@@ -265,7 +267,67 @@ def test_the_keys_of_few_queries_are_divided_among_the_gpus_sms(
     ],
 )
 def test_few_queries_for_each_key_head_have_kernels_of_their_own(stub: Stub, fields: dict[str, Any], few: bool) -> None:
-    assert (forward(stub, **{**DECODE, **fields})["kind"] == "decode") == few
+    assert (forward(stub, **{**DECODE, **fields})["kind"] in ("decode", "shares")) == few
+
+
+SHARED = {
+    **DECODE,
+    "batch": 7,
+    "seqlen_k": 30000,
+    "head_dim": 128,
+    "workspace": 0x7000_0000,
+    "workspace_bytes": 1 << 40,
+}
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"head_dim": 64}, {"seqlen_q": 2, "flags": Flag.CAUSAL}, {"batch": 3, "heads_q": 8}]
+)
+def test_blocks_have_even_shares_of_the_keys_of_all_heads(stub: Stub, fields: dict[str, Any]) -> None:
+    args = forward_args(**{"device": H100, **SHARED, **fields})
+    answer, needed, splits = stub.fwd_workspace(args)
+    assert answer.status is Status.OK
+    args.workspace_bytes = needed - 4
+    assert stub.fwd(args).status is Status.WORKSPACE_TOO_SMALL
+    args.workspace_bytes = needed
+    assert stub.fwd(args).status is Status.OK
+    (launch,) = stub.launches()
+    assert launch["kind"] == "shares"
+    keys = 30000 / launch["tiles"]
+    assert 15 < keys <= 32
+    assert launch["blocks"] * launch["each"] + launch["rest"] == args.batch * args.heads_k * launch["tiles"]
+    assert launch["rest"] < launch["blocks"] <= 264
+    assert 1 < splits <= 128
+    rows = 2 * launch["blocks"] * launch["rows"]
+    assert 0 <= launch["flags"] < launch["o_parts"]
+    assert launch["o_parts"] % 16 == launch["lse_parts"] % 4 == 0
+    assert launch["o_parts"] + rows * args.head_dim * 4 <= launch["lse_parts"]
+    assert launch["lse_parts"] + rows * 4 <= needed
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"cache_seqlens": 0x1000}, {"cache_seqlens": 0x1000, "block_table": 0x2000, "block_table_stride": 2000, "page_size": 16},
+     {"cu_seqlens_q": 0x1000, "cu_seqlens_k": 0x2000, "total_q": 7, "total_k": 90000}],
+)  # fmt: skip
+def test_sequences_with_lengths_of_their_own_are_divided_on_the_gpu(stub: Stub, fields: dict[str, Any]) -> None:
+    launch = forward(stub, **{**SHARED, **fields})
+    assert (launch["kind"], launch["tiles"]) == ("shares", 0)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"num_splits": 3},
+        {"heads_q": 128},
+        {"head_dim": 128, "v": Tensor(0x30000, 30000 * 1024, 0, 128)},
+        {"cache_seqlens": 0x1000, "seqlen_new": 1, "k_new": Tensor(0x60000, 1024, 1024, 128), "v_new": Tensor(0x60000, 1024, 1024, 128)},
+        {"cache_seqlens": 0x1000, "leftpad_k": 0x2000},
+        {"cache_seqlens": 0x1000, "block_table": 0x2000, "block_table_stride": 4000, "page_size": 24},
+    ],
+)  # fmt: skip
+def test_keys_that_cannot_be_shared_are_divided_into_parts(stub: Stub, fields: dict[str, Any]) -> None:
+    assert forward(stub, **{**SHARED, **fields})["kind"] == "decode"
 
 
 def test_appended_keys_and_their_positions_reach_the_kernel(stub: Stub) -> None:

@@ -96,6 +96,7 @@ _HEAD = r"""
 #include <string>
 #include <vector>
 #include "fa4/decode.h"
+#include "fa4/shares.h"
 #include "fa4/statistics.h"
 #include "stub.h"
 namespace {
@@ -138,6 +139,16 @@ fa_status launch_decoding(const Decoding &p, std::int32_t, cudaStream_t) {
 }
 fa_status launch_zeros(const Sums &s, cudaStream_t) {
   stub_record_text(("\"kind\":\"zero_sums\",\"bytes\":" + std::to_string(s.bytes)).c_str());
+  return FA_STATUS_OK;
+}
+bool map_keys(Shares &s, std::int32_t, std::int64_t) { return s.p.k.row > 0 && s.p.v.row > 0; }
+fa_status launch_shares(const Shares &s, std::int32_t, cudaStream_t) {
+  std::string text = "\"kind\":\"shares\"";
+  const auto add = [&](const char *name, long long value) { text += ",\"" + std::string(name) + "\":" + std::to_string(value); };
+  const auto at = [&](const void *pointer) { return reinterpret_cast<std::intptr_t>(pointer) - reinterpret_cast<std::intptr_t>(s.joints); };
+  add("blocks", s.blocks), add("tiles", s.tiles), add("each", s.each), add("rest", s.rest), add("rows", s.rows);
+  add("joins", s.tag == 0), add("flags", at(s.flags)), add("o_parts", at(s.p.o_parts)), add("lse_parts", at(s.p.lse_parts));
+  stub_record_text(text.c_str());
   return FA_STATUS_OK;
 }
 fa_status launch_statistics(const Statistics &s, cudaStream_t) {
@@ -311,7 +322,7 @@ def _objects(
     stubs += ["fa4.cpp"] if "fa4" in selection.families and not selection.fa4 else []
     folders = [NATIVE / "src", NATIVE / "src" / "fa2", *([NATIVE / "src" / "fa4"] if selection.fa4 else [])]
     jobs = [(source, ours) for part in folders for source in sorted(part.glob("*.cpp"))]
-    jobs = [job for job in jobs if job[0].name != "runtime.cpp"]  # what the stand-ins for objects do not call
+    jobs = [job for job in jobs if job[0].name not in ("runtime.cpp", "tensor_map.cpp")]  # what stand-ins do not call
     if selection.fa4:
         (folder / "fa4_units.cpp").write_text(stand_ins(selection.fa4))
         jobs.append((folder / "fa4_units.cpp", theirs))

@@ -8,8 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from urllib.parse import quote, urlsplit
-from urllib.request import url2pathname
+from urllib.parse import quote, unquote, urlsplit
 
 from flashdepot.errors import IntegrityError, NetworkError, UsageError
 from flashdepot.fit.needs import DriverNeed
@@ -101,7 +100,7 @@ def _require_signed(address: str, body: bytes) -> None:
 
 def _read(address: str, name: str) -> bytes:
     parts = urlsplit(address)
-    return Path(url2pathname(parts.path), name).read_bytes() if parts.scheme == "file" else _fetched(f"{address}{name}")
+    return Path(unquote(parts.path), name).read_bytes() if parts.scheme == "file" else _fetched(f"{address}{name}")
 
 
 def _fetched(url: str) -> bytes:

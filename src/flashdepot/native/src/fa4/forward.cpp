@@ -184,7 +184,7 @@ fa_status run(const Unit &unit, const ForwardCall &call, std::int32_t multiproce
 
 // One query each, at head dims over 64, may be faster by the tiles of many (benchmarks/fa4.md).
 bool is_faster_by_unit(const ForwardCall &call, const DeviceFacts *gpu) {
-  return gpu != nullptr && unit_is_faster(call.problem, *gpu) && unit_for(call, gpu) != nullptr;
+  return gpu != nullptr && way_of(call, *gpu).by_unit && unit_for(call, gpu) != nullptr;
 }
 
 // Without queries that are few, those kernels run what no other here does.

@@ -1,9 +1,11 @@
 #include "fa4/parts.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 
 #include "fa4/decode.h"
+#include "fa4/shares.h"
 
 namespace flashdepot::fa4 {
 namespace {
@@ -81,6 +83,12 @@ double microseconds_of_unit(const Problem &problem, std::int64_t sms) {
   return of_blocks(heads_of(problem), bytes_of(problem, problem.seqlen_k), kUnit, sms) + 5.0;
 }
 
+// Problems that the rates were measured with.
+constexpr std::int32_t kFewestMeasured = 512;  // keys
+bool is_measured(const Problem &problem) {
+  return rows_of(problem) <= 8 && problem.seqlen_k >= kFewestMeasured;
+}
+
 Parts with_cluster(std::int64_t count, std::int64_t blocks, std::int64_t sms) {
   // Pairs always find room; of larger clusters some SMs of each part of the GPU are left over.
   const bool is_cluster = (count > 1 && count <= 4) || count == kMostInCluster;
@@ -88,38 +96,37 @@ Parts with_cluster(std::int64_t count, std::int64_t blocks, std::int64_t sms) {
   return {static_cast<std::int32_t>(count), in_cluster};
 }
 
-std::int64_t rows_of(const Problem &problem) {
-  return std::int64_t{problem.seqlen_q} * (problem.heads_q / problem.heads_k);
+// Without parts.
+std::int64_t blocks_of(const Problem &problem) {
+  return std::max<std::int64_t>(problem.batch * tiles_of(problem), 1);
 }
 
 // A block for each SM; a second kernel costs more than SMs without one where keys are few.
 Parts usual_parts(const Problem &problem, std::int64_t sms) {
   constexpr std::int64_t kFewKeys = 2048;
-  const std::int64_t rows = most_rows(problem.head_dim);
-  const std::int64_t blocks = heads_of(problem) * ((rows_of(problem) + rows - 1) / rows);
+  const std::int64_t blocks = blocks_of(problem);
   const std::int64_t most = problem.seqlen_k <= kFewKeys ? kMostInCluster : kMostParts;
   const std::int64_t count = std::min({sms / blocks, problem.seqlen_k / kFewestKeys, most});
   return with_cluster(std::max<std::int64_t>(count, 1), blocks, sms);
 }
 
-struct Way {
+struct Timed {
   bool by_unit;
   Parts parts;
   double microseconds;
 };
 
 // The usual way, or one that is expected to be faster by more than the rates are off.
-Way way_of(const Problem &problem, std::int64_t sms, bool has_unit) {
+Timed timed_parts(const Problem &problem, std::int64_t sms, bool has_unit) {
   constexpr double kSurely = 1.12;
-  constexpr std::int32_t kFewestMeasured = 512;  // keys
   const std::int64_t heads = heads_of(problem), room = rates_of(problem.head_dim).room * sms;
-  const auto by_parts = [&](const Parts &parts) { return Way{false, parts, microseconds_of_parts(problem, sms, parts)}; };
-  const Way by_unit{true, {1, false}, microseconds_of_unit(problem, sms)};
-  const Way usual = has_unit && 4 * heads >= 3 * sms ? by_unit : by_parts(usual_parts(problem, sms));
-  if (rows_of(problem) > 8 || problem.seqlen_k < kFewestMeasured) {
+  const auto by_parts = [&](const Parts &parts) { return Timed{false, parts, microseconds_of_parts(problem, sms, parts)}; };
+  const Timed by_unit{true, {1, false}, microseconds_of_unit(problem, sms)};
+  const Timed usual = has_unit && 4 * heads >= 3 * sms ? by_unit : by_parts(usual_parts(problem, sms));
+  if (!is_measured(problem)) {
     return usual;
   }
-  Way best = has_unit ? by_unit : usual;
+  Timed best = has_unit ? by_unit : usual;
   const std::int64_t most = std::clamp<std::int64_t>(problem.seqlen_k / kFewestKeys, 1, kMostParts);
   for (const std::int64_t wanted : {std::int64_t{1}, std::int64_t{2}, std::int64_t{3}, std::int64_t{4}, kMostInCluster,
                                     sms / heads / 2, sms / heads, room / heads, 2 * room / heads}) {
@@ -127,7 +134,7 @@ Way way_of(const Problem &problem, std::int64_t sms, bool has_unit) {
     if (count < 1 || (count == 1 && usual.by_unit) || (count > 3 && count * heads > 2 * room)) {
       continue;
     }
-    const Way way = by_parts(with_cluster(count, heads, sms));
+    const Timed way = by_parts(with_cluster(count, heads, sms));
     if (way.microseconds < best.microseconds) {
       best = way;
     }
@@ -140,21 +147,128 @@ bool may_have_unit(const Problem &problem) {
          problem.windows.unbounded();
 }
 
-}  // namespace
-
-Parts parts_of(const ForwardCall &call, const DeviceFacts &gpu) {
-  const Problem &problem = call.problem;
-  const std::int64_t sms = gpu.multiprocessors;
-  if (call.args.num_splits != 0) {
-    const std::int64_t rows = most_rows(problem.head_dim);
-    return with_cluster(call.args.num_splits, heads_of(problem) * ((rows_of(problem) + rows - 1) / rows), sms);
-  }
-  const Way way = way_of(problem, sms, may_have_unit(problem));
-  return way.by_unit ? way_of(problem, sms, false).parts : way.parts;
+// Whether the kernels of shares.h can run a call, if its keys can be said by a tensor map.
+bool can_share(const ForwardCall &call, const DeviceFacts &gpu) {
+  const auto &[args, problem] = call;
+  return gpu.major == 9 && args.num_splits == 0 && rows_of(problem) <= kShareRows && args.seqlen_new == 0 &&
+         args.rotary_cos == nullptr && args.leftpad_k == nullptr && problem.page_size % kFewestBoxed == 0;
 }
 
-bool unit_is_faster(const Problem &problem, const DeviceFacts &gpu) {
-  return may_have_unit(problem) && way_of(problem, gpu.multiprocessors, true).by_unit;
+bool has_lists(const fa_fwd_args &args) {
+  return args.cu_seqlens_q != nullptr || args.cache_seqlens != nullptr || args.seqused_k != nullptr;
+}
+
+// Keys that some row sees, of a sequence that has all: from the first until after the last.
+struct Seen {
+  std::int32_t low, high;
+};
+Seen seen_of(const Problem &problem) {
+  const auto [left, right] = problem.windows;
+  return {left >= 0 ? std::max(0, problem.seqlen_k - problem.seqlen_q - left) : 0,
+          right >= 0 ? std::min(problem.seqlen_k, problem.seqlen_k + right) : problem.seqlen_k};
+}
+
+// Shares that fill the GPU. Of sequences with lengths of their own the kernels divide what they find.
+Division division_of(const ForwardCall &call, std::int64_t sms) {
+  constexpr std::int64_t kMostTiles = std::int64_t{1} << 30;
+  const Problem &problem = call.problem;
+  const ShareTile tile = share_tile(problem.head_dim);
+  const Seen seen = seen_of(problem);
+  const std::int64_t tiles = std::max(1, (seen.high + tile.keys - 1) / tile.keys - seen.low / tile.keys);
+  const std::int64_t all = heads_of(problem) * tiles;
+  const std::int64_t blocks = std::clamp<std::int64_t>(all / tile.warps, 1, tile.blocks * sms), each = all / blocks;
+  if (all > kMostTiles) {
+    return {};
+  }
+  const auto number = [](std::int64_t n) { return static_cast<std::int32_t>(n); };
+  const bool differ = has_lists(call.args), whole = !differ && all % blocks == 0 && each % tiles == 0;
+  return {number(blocks), differ ? 0 : number(tiles), number(each), number(all % blocks),
+          whole ? 1 : number((tiles - 1 + each - 1) / each + 1)};
+}
+
+// What an H200 took for shares (benchmarks/fa4.md): microseconds, and bytes that each SM reads in one.
+struct ShareRates {
+  double start, bytes, head;  // head: for each key head of an SM
+  double four_parts;          // that a block joins
+  double joining, row;        // a second kernel, and each row of a part
+};
+constexpr ShareRates share_rates_of(std::int32_t head_dim) {
+  return head_dim <= 64    ? ShareRates{5.25, 32.5e3, 0.32, 0.30, 3.50, 0.0006}
+         : head_dim <= 128 ? ShareRates{5.01, 33.0e3, 0.27, 0.53, 4.00, 0.0039}
+                           : ShareRates{7.00, 32.7e3, 0.60, 0.76, 4.00, 0.0080};
+}
+
+double microseconds_of_shares(const Problem &problem, std::int64_t sms, const Division &division) {
+  const ShareRates rates = share_rates_of(problem.head_dim);
+  const Seen seen = seen_of(problem);
+  const auto heads = static_cast<double>(heads_of(problem)), all_sms = static_cast<double>(sms);
+  const double joined = division.most == 1     ? 0.0
+                        : joins_inside(division) ? rates.four_parts * ((division.most + 3) / 4)
+                                                 : rates.joining + rates.row * division.most * static_cast<double>(rows_of(problem));
+  return rates.start + heads * (bytes_of(problem, seen.high - seen.low) / rates.bytes + rates.head) / all_sms + joined;
+}
+
+// Even shares, unless the other way is expected to be faster.
+Division timed_shares(const ForwardCall &call, std::int64_t sms, double microseconds) {
+  constexpr double kSurely = 1.05;
+  const Seen seen = seen_of(call.problem);
+  const Division division = division_of(call, sms);
+  const bool is_slower = microseconds * kSurely < microseconds_of_shares(call.problem, sms, division);
+  return is_slower || seen.high - seen.low < kFewestMeasured ? Division{} : division;
+}
+
+Way made_way(const ForwardCall &call, const DeviceFacts &gpu) {
+  const Problem &problem = call.problem;
+  const std::int64_t sms = gpu.multiprocessors;
+  Timed best = timed_parts(problem, sms, may_have_unit(problem));
+  Way way{best.by_unit, best.parts, {}};
+  if (best.by_unit) {
+    way.parts = timed_parts(problem, sms, false).parts;
+  }
+  if (call.args.num_splits != 0) {
+    way.parts = with_cluster(call.args.num_splits, blocks_of(problem), sms);
+  } else if (can_share(call, gpu) && is_measured(problem)) {
+    way.shares = timed_shares(call, sms, best.microseconds);
+    way.by_unit = way.by_unit && way.shares.blocks == 0;
+  }
+  return way;
+}
+
+// All that a way depends on, of one call after another.
+using Question = std::array<std::int32_t, 16>;
+
+Question question_of(const ForwardCall &call, const DeviceFacts &gpu) {
+  const auto &[args, problem] = call;
+  return {problem.batch, problem.seqlen_q, problem.seqlen_k, problem.heads_q, problem.heads_k, problem.head_dim,
+          problem.windows.left, problem.windows.right, static_cast<std::int32_t>(problem.kind), problem.page_size,
+          args.num_splits, args.seqlen_new, args.leftpad_k != nullptr, args.rotary_cos != nullptr, has_lists(args),
+          gpu.major * 1024 + gpu.multiprocessors};
+}
+
+}  // namespace
+
+bool joins_inside(const Division &division) { return division.most <= 16; }
+
+std::int64_t rows_of(const Problem &problem) {
+  return std::int64_t{problem.seqlen_q} * (problem.heads_q / problem.heads_k);
+}
+
+std::int64_t tiles_of(const Problem &problem) {
+  const std::int32_t rows = most_rows(problem.head_dim);
+  return problem.heads_k * ((rows_of(problem) + rows - 1) / rows);
+}
+
+Way way_of(const ForwardCall &call, const DeviceFacts &gpu) {
+  // A call asks several times, and so do the layers of a model.
+  thread_local struct {
+    Question question;
+    Way way;
+  } last;
+  const Question question = question_of(call, gpu);
+  if (question != last.question) {
+    last = {question, made_way(call, gpu)};
+  }
+  return last.way;
 }
 
 }  // namespace flashdepot::fa4
