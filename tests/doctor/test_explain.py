@@ -284,7 +284,12 @@ def test_what_is_told_or_asked_or_source_shows_nothing(line: str) -> None:
     assert classes(f"{line}\nImportError: flash_attn is not installed") == ["extension-not-built"]
 
 
-@pytest.mark.parametrize("line", ["UserWarning: {}", "maybe {}", "{} is probably the reason", "# [{}] on an A100"])
+QUOTED = "the default build makes a fresh environment without it and so fails with RuntimeError: {}"
+
+
+@pytest.mark.parametrize(
+    "line", ["UserWarning: {}", "maybe {}", "{} is probably the reason", "# [{}] on an A100", QUOTED]
+)
 def test_what_is_supposed_or_warned_of_is_never_certain(line: str) -> None:
     error = "CUDA out of memory"
     assert first(error).certain
@@ -313,6 +318,7 @@ def test_source_that_a_traceback_shows_proves_nothing_by_itself(log: str, *, cer
     [
         f'  File "a.py", line 3, in f\n    raise ValueError(f"{FULL}: {{error}}")',
         f'if full:\n    raise ValueError("{FULL}")',
+        f'let full = size.expect("{FULL}");',
         f'if full:\n    print(\n        "{FULL}"\n    )',
     ],
 )

@@ -36,10 +36,11 @@ _IS_GENERAL = Pattern.parse(SENTENCES.lines["is_general"])
 _SENTENCES = 20
 """How many words a line has, at least, that nobody's program writes without saying that it is an error."""
 _IS_SUPPOSED = Pattern.parse(SENTENCES.lines["is_supposed"])
+_IS_QUOTED = Pattern.parse(SENTENCES.lines["is_quoted"])
 _IS_TEMPLATE = re.compile(rb"\{[^}]*\}|%[sdr]\b|\.format\(")
 _IS_FRAME = re.compile(rb"[^>\s]\", line \d+(?:, in \S+)?\s*$")
 _IS_NUMBERED = re.compile("[\\s\u2502\u2771>-]{0,12}\\d{1,5}(?: {2,}|\\s*\u2502)".encode())
-_IS_RAISE = re.compile(rb"\W*raise [\w.]+\(")
+_IS_RAISE = re.compile(rb"\W*raise [\w.]+\(|.*(?:\.expect|\bprint(?:ln!|f)?|panic!)\([\"']")
 _IS_TEXT = re.compile(rb"\s*[fr]?[\"'].+[\"'][,)]*\s*$")
 _IS_ERROR = re.compile(rb"\W*(?:\w+\.)*[A-Z]\w*(?:Error|Exception): ")
 _IS_RAISED = re.compile(rb"\w(?:Error|Exception)\b|\b(?i:error)(?:\[\w+\])?:")
@@ -316,7 +317,7 @@ class _Piece(msgspec.Struct, frozen=True):
         near = self._near(found)
         warns = _WARNS.search(self.chunk.text[begin : begin + _LEVELS_END]) is not None
         supposed = warns or (_IS_SUPPOSED.search(near) is not None and not _IS_RAISED.search(near))
-        return rule.warns or not (supposed or self._is_source(found))
+        return rule.warns or not (supposed or _IS_QUOTED.search(near) or self._is_source(found))
 
     def _near(self, found: re.Match[bytes]) -> bytes:
         text = self.chunk.text
