@@ -56,6 +56,7 @@ def test_the_answer_ends_in_its_address_and_the_command_that_takes_it(flashdepot
     assert json.loads(flashdepot_at("resolve", *H100, "--json").stdout)["command"] == command
 
 
+@posix("system that is also the record's")
 def test_for_another_machine_our_wheel_is_made_for_its_gpus(flashdepot_at: Any) -> None:
     done = flashdepot_at("resolve", *H100, "--source", "ours")
     command = done.stdout.splitlines()[-1].strip()

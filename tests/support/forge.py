@@ -9,6 +9,8 @@ import subprocess
 import zipfile
 from pathlib import Path
 
+from support.tools import tool
+
 LFS_POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"ab" * 32 + b"\nsize 4828304\n"
 EXACT, FAMILY, LZ4, ZSTD = 0x100000, 0x200000, 0x2000, 0x8000
 PTX, SASS = 1, 2
@@ -136,5 +138,5 @@ def _digest(data: bytes) -> str:
 
 
 def _compile(path: Path, source: str, *flags: str) -> Path:
-    subprocess.run(["gcc", "-x", "c", "-", "-o", str(path), *flags], input=source, text=True, check=True)
+    subprocess.run([tool("gcc"), "-x", "c", "-", "-o", str(path), *flags], input=source, text=True, check=True)
     return path

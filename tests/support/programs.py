@@ -9,13 +9,22 @@ import subprocess
 from pathlib import Path
 
 from flashdepot.wheel.builder import RUNTIME
+from support.tools import tool
 
 INCLUDE = RUNTIME.parents[1] / "native" / "include"
 RECORDER = Path(__file__).parent / "recorder.c"
 
 
 def compile_c(source: Path, output: Path, *options: str) -> Path:
-    command = [shutil.which("gcc") or "cc", "-std=c99", "-Wall", "-Wextra", "-Werror", f"-I{INCLUDE}", *options]
+    command = [
+        tool("gcc" if shutil.which("gcc") else "cc"),
+        "-std=c99",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        f"-I{INCLUDE}",
+        *options,
+    ]
     done = subprocess.run([*command, str(source), "-o", str(output)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return output

@@ -107,7 +107,7 @@ def installer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     uv = shutil.which("uv", path=os.pathsep.join([beside, os.environ["PATH"]]))
     if request.param == "uv" and uv is None:
         pytest.skip("needs uv, which is in the dependency group 'test'")
-    path = f"{Path(uv).parent}:/usr/bin:/bin" if uv and request.param == "uv" else "/usr/bin:/bin"
+    path = os.pathsep.join([*([str(Path(uv).parent)] if uv and request.param == "uv" else []), "/usr/bin", "/bin"])
     monkeypatch.setenv("PATH", path)
     return str(request.param)
 
@@ -149,7 +149,8 @@ def add_torch(made: Venv, version: str = "2.9.1") -> None:
         },
     )
     (made.site / "torch" / "lib").mkdir()
-    forge.shared_library(made.site / "torch" / "lib", f"void {SET_DEVICE}(void) {{}}", name="libc10.so")
+    if os.name == "posix":
+        forge.shared_library(made.site / "torch" / "lib", f"void {SET_DEVICE}(void) {{}}", name="libc10.so")
     made.add("einops", "0.8.1", {"einops/__init__.py": ""})
 
 
