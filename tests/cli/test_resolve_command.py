@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from support.own_world import CONFIG
-from support.tools import flashdepot_here
+from support.tools import flashdepot_here, posix
 from support.venvs import Venv
 
 RECORDS = Path(__file__).parents[1] / "doctor" / "records"
