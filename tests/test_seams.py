@@ -28,8 +28,9 @@ from flashdepot.cli.resolve_page import describe
 from flashdepot.depot import Depot
 from flashdepot.errors import UsageError
 from flashdepot.events import BuildProgress, Events
-from flashdepot.fit import Needs, judge, rules
-from flashdepot.fit.needs import PlatformNeed
+from flashdepot.fit import rules
+from flashdepot.fit.needs import Needs, PlatformNeed
+from flashdepot.fit.rules import judge
 from flashdepot.host import saved_host
 from flashdepot.model.candidate import Candidate, Judged, Origin, PublishedWheel, WheelRequest
 from flashdepot.model.diagnosis import Diagnosis, Verdict

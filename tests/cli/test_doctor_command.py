@@ -18,7 +18,7 @@ RECORDS = Path(__file__).parents[1] / "doctor" / "records"
         ("build", "ubuntu-24.04-h100", 0, "'build' can work here."),
         ("build", "docker-memory-limit", 3, "1.9 GB of memory can be used"),
         ("run", "turing-t4", 4, "Tesla T4 (7.5) cannot run FlashAttention-2"),
-        ("install", "torch-cpu-only", 3, "PyTorch 2.13.0+cpu in /home/me/.venv is built without CUDA."),
+        ("install", "torch-cpu-only", 3, f"PyTorch 2.13.0+cpu in {Path('/home/me/.venv')} is built without CUDA."),
     ],
 )
 def test_doctor_says_its_findings_and_ends_by_them(intention: str, record: str, code: int, said: str) -> None:

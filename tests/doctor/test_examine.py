@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from flashdepot.diagnose import Intention, examine, forewarn, verdict
-from flashdepot.diagnose.case import blocker, misfit
+from flashdepot.diagnose.case import Intention, blocker, misfit, verdict
+from flashdepot.diagnose.examine import examine, forewarn
 from flashdepot.errors import FlashdepotError
 from flashdepot.host.surroundings import dangling
 from flashdepot.kernels.fa2.units import parse_unit

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from flashdepot.cli.host_commands import describe
-from flashdepot.diagnose import Intention, examine, severity_word, verdict
+from flashdepot.diagnose.case import Intention, severity_word, verdict
+from flashdepot.diagnose.examine import examine
 from flashdepot.model.host import HostRecord
 from flashdepot.model.request import LibraryRequest
 

@@ -14,14 +14,15 @@ from worlds import World, worlds
 
 from flashdepot.depot import Depot
 from flashdepot.depot.libraries import manifest_text
-from flashdepot.diagnose import Intention, examine
+from flashdepot.diagnose.case import Intention
 from flashdepot.diagnose.check.evidence import Outcome
 from flashdepot.diagnose.check.judge import judge_architectures, judge_binary
 from flashdepot.diagnose.check.judge_wheel import judge_extension_name
+from flashdepot.diagnose.examine import examine
 from flashdepot.errors import IncompatibleError, MissingToolError
 from flashdepot.events import Events
-from flashdepot.fit import judge, needs_of_manifest
-from flashdepot.fit.requests import unmet
+from flashdepot.fit.requests import needs_of_manifest, unmet
+from flashdepot.fit.rules import judge
 from flashdepot.install.present import require_no_obstacle
 from flashdepot.link.candle_check import CandleNeed, _machine_code
 from flashdepot.link.candle_versions import CandleLine

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from flashdepot.fit import RULES, Needs, judge
 from flashdepot.fit.needs import (
     AbiNeed,
     CodeNeed,
@@ -13,10 +12,12 @@ from flashdepot.fit.needs import (
     CxxNeed,
     DriverNeed,
     LibcNeed,
+    Needs,
     PlatformNeed,
     PythonNeed,
     TorchNeed,
 )
+from flashdepot.fit.rules import RULES, judge
 from flashdepot.model.diagnosis import Verdict, verdict_of
 from flashdepot.model.environment import NO_TORCH, Accelerator, Environment, Torch
 from flashdepot.model.target import Architecture, Platform, Version

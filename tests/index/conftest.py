@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from flashdepot import api
-from flashdepot.index import IndexSite
+from flashdepot.index.site import IndexSite
 from flashdepot.wheel import Name
 from support.own_world import CONFIG
 from support.servers import serve_site

@@ -16,6 +16,7 @@ from flashdepot.model.manifest import Manifest
 from flashdepot.wheel import NAMES, Wheel, build_jax_wheel, build_names
 from index.conftest import Publish
 from index.test_installers import INSTALLERS
+from support.tools import posix
 from support.wheels import WheelMaker
 
 LATER = 1_790_100_000
@@ -35,6 +36,7 @@ def files(public: Path, project: str, shelf: str = "simple") -> dict[str, dict[s
     return {file["filename"]: file for file in document["files"]}
 
 
+@posix("wheel here: the one that is made is for Linux")
 @pytest.mark.parametrize("command", INSTALLERS)
 def test_pip_and_uv_install_every_distribution_from_one_address(
     command: tuple[str, ...], maker: WheelMaker, publish: Publish, address: str, tmp_path: Path

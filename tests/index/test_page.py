@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from flashdepot.index import IndexSite
 from flashdepot.index.page import page
 from flashdepot.index.shelves import answers, best_for, contents_of, questions, shelves
+from flashdepot.index.site import IndexSite
 from flashdepot.model.index_record import IndexedWheel, IndexRecord
 from flashdepot.model.target import Architecture
 from index.conftest import Publish

@@ -82,21 +82,22 @@ def test_a_killed_installation_is_undone_by_the_next(environment: Venv, number: 
     add_official(environment)
     before = environment.contents()
     code = f"""
-import os, shutil, sys
+import os, sys
 from pathlib import Path
 sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+from flashdepot.install import change as changes
 from flashdepot.install.change import EnvironmentChange, recover
 from flashdepot.install.present import own_files
 from support.venvs import Venv, add_official
 from install.test_install import stage
-left, move = {number}, shutil.move
+left, move = {number}, changes._move
 def moving(*paths):
     global left
     if not left:
         os._exit(9)
     left -= 1
     move(*paths)
-shutil.move = moving
+changes._move = moving
 environment = Venv(Path({str(environment.root)!r}))
 with EnvironmentChange(environment.root, print) as change:
     change.swap(stage(change, environment))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
-import shutil
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ import pytest
 
 from flashdepot.errors import IntegrityError
 from flashdepot.host.python_environment import probe_python
+from flashdepot.install import change
 from flashdepot.install.installation import Imported, verify_numbers
 from support import forge
 from support.servers import Fault, FileServer, serve_files
@@ -259,7 +259,7 @@ def test_a_disk_that_fills_up_half_way_changes_nothing(
 ) -> None:
     add_official(environment)
     before = environment.contents()
-    left, move = [number], shutil.move
+    left, move = [number], change._move
 
     def moving(source: Path, destination: Path) -> None:
         left[0] -= 1
@@ -267,7 +267,7 @@ def test_a_disk_that_fills_up_half_way_changes_nothing(
             raise OSError(errno.ENOSPC, "No space left on device", str(destination))
         move(source, destination)
 
-    monkeypatch.setattr("flashdepot.install.change.shutil.move", moving)
+    monkeypatch.setattr(change, "_move", moving)
     done = command("--wheel", str(good))
     assert done.code == 3, done.err
     assert "is full" in done.err

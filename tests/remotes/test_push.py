@@ -22,6 +22,7 @@ from flashdepot.remotes.trust import read_envelopes
 from support.machines import Machine, Party
 from support.own_world import CONFIG
 from support.servers import Answer, RemoteServer, answers
+from support.tools import posix
 
 BLOBS = "blobs/"
 KILLS = int(os.environ.get("FLASHDEPOT_PUSH_KILLS", "6"))
@@ -111,6 +112,7 @@ def test_what_was_pushed_is_counted_in_words(pushed: Pushed, text: str) -> None:
     assert str(pushed) == text
 
 
+@posix("nvcc that flashdepot could start")
 def test_a_machine_that_compiled_nothing_publishes_what_another_has_signed(
     builder: Machine, user: Machine, server: RemoteServer, tmp_path: Path
 ) -> None:

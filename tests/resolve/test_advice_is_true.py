@@ -17,7 +17,8 @@ from flashdepot.api.wheels import Question
 from flashdepot.cli.app import app
 from flashdepot.cli.options import _OPTIONS
 from flashdepot.depot import Depot
-from flashdepot.diagnose import Intention, examine
+from flashdepot.diagnose.case import Intention
+from flashdepot.diagnose.examine import examine
 from flashdepot.events import Events
 from flashdepot.fit.rules import fatal, judge
 from flashdepot.model.candidate import Origin

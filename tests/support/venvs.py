@@ -17,6 +17,7 @@ import pytest
 from flashdepot.cli.app import run
 from support import forge
 from support.programs import compile_recorder
+from support.tools import makes_links
 
 TORCH = """\
 import types
@@ -48,7 +49,14 @@ TAG = subprocess.run([PYTHON, "-c", _ASK_TAG], capture_output=True, text=True, c
 
 
 def make_environment(root: Path, *, with_pip: bool) -> None:
-    command = [PYTHON, "-m", "venv", "--symlinks", *([] if with_pip else ["--without-pip"]), str(root)]
+    command = [
+        PYTHON,
+        "-m",
+        "venv",
+        *(["--symlinks"] if makes_links() else []),
+        *([] if with_pip else ["--without-pip"]),
+        str(root),
+    ]
     subprocess.run(command, check=True)
 
 

@@ -257,7 +257,7 @@ def modules():
     c._dynamo = types.ModuleType("torch._C._dynamo")
     c._dynamo.guards = types.ModuleType("torch._C._dynamo.guards")
     c._dynamo.guards._empty_strided_cuda = lambda shape, strides, dtype: empty_strided(torch, shape, strides, dtype)
-    torch.dtype, torch.device = Dtype, Device
+    torch.dtype, torch.device, torch.Size = Dtype, Device, tuple
     torch.Tensor, torch.is_grad_enabled, torch.no_grad = Tensor, lambda: True, contextlib.nullcontext
     torch.around = around = Around()
     c._len_torch_dispatch_stack = lambda: around.dispatch_modes

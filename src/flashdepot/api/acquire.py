@@ -114,7 +114,7 @@ def acquire(
 
 def _build(need: Need, context: Context, options: Options | None) -> LibraryResult:
     from flashdepot.build.library import Options  # noqa: PLC0415  (a hit needs none of it)
-    from flashdepot.diagnose import forewarn  # noqa: PLC0415
+    from flashdepot.diagnose.examine import forewarn  # noqa: PLC0415
     from flashdepot.errors import CompileError  # noqa: PLC0415
     from flashdepot.host import probe  # noqa: PLC0415
     from flashdepot.host.probe import this_platform  # noqa: PLC0415

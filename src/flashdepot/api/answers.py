@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, BinaryIO
 import msgspec
 from msgspec.structs import replace
 
-from flashdepot.diagnose import Intention, examine
-from flashdepot.diagnose.check import Report, check_file
+from flashdepot.diagnose.case import Intention
+from flashdepot.diagnose.check.evidence import Report
 from flashdepot.diagnose.check.place import Place, TabledTorch, TorchSymbols, read_installed_torch
+from flashdepot.diagnose.check.run import check_file
+from flashdepot.diagnose.examine import examine
 from flashdepot.events import Events
 from flashdepot.host import probe, runtime_facts
 from flashdepot.host.python_environment import chosen_environment, look_for_python

@@ -89,9 +89,6 @@ def link_candle(wish: CandleWish, library: Callable[[], LinkableLibrary], contex
     """Give candle-flash-attn prebuilt kernels, as its version takes them.
 
     :param library: asked for when all else is there: getting it may take long.
-    :raises UsageError: for a version that is not served, or something of the user's in the way.
-
-    It raises what :func:`added_kernels` raises as well.
     """
     provide_zig = partial(zig, context)
     line, sources, project = wish.line, wish.sources, wish.project
@@ -141,12 +138,7 @@ def _result(
 
 
 def cargo_toolkit(project: CandleProject, manifest: Manifest, context: Context) -> list[str]:
-    """The lines of a shell with which ``cargo build`` finds a CUDA toolkit, which is put into the depot first.
-
-    :raises IncompatibleError: where the library is for neither this machine's Linux and CPU nor Windows by MinGW.
-    :raises MissingToolError: when there is no C compiler, or Cargo has not fetched cudarc.
-    :raises NetworkError: when the toolkit must be fetched and cannot be.
-    """
+    """The lines of a shell with which ``cargo build`` finds a CUDA toolkit, which is put into the depot first."""
     from flashdepot.link.candle_toolkit import bindings_of, provide_stubs, toolkit_lines  # noqa: PLC0415
     from flashdepot.toolchain.wheels import provide, provided_version  # noqa: PLC0415
 
@@ -188,10 +180,6 @@ def added_kernels(
     Their objects are there until the block ends. The depot keeps each kernel that was compiled.
 
     :param crate: the sources of candle-flash-attn.
-    :raises IncompatibleError: when the archive is not for this machine's system and CPU.
-    :raises ConsentError: when compiling takes long and nobody has said yes.
-    :raises CompileError: when a compiler refuses.
-    :raises NetworkError: when a toolchain or CUTLASS must be fetched and cannot be.
     """
     from flashdepot.build.objects import compilers_of, make_objects  # noqa: PLC0415
     from flashdepot.host import probe  # noqa: PLC0415

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from flashdepot.api.acquire import How, LibraryPlan
     from flashdepot.api.environments import InstallPlan, InstallResult
     from flashdepot.api.libraries import WheelResult
-    from flashdepot.diagnose.check import Report
+    from flashdepot.diagnose.check.evidence import Report
     from flashdepot.diagnose.explain import LogReport
     from flashdepot.model.candidate import Plan
     from flashdepot.model.diagnosis import Diagnosis
@@ -183,7 +183,7 @@ class Client:
 
     def doctor(self, intention: str = "install", **words: Unpack[Words]) -> list[Diagnosis]:
         """What stands in the way of ``install``, ``build``, ``link`` or ``run``, worst first."""
-        from flashdepot.diagnose import Intention  # noqa: PLC0415
+        from flashdepot.diagnose.case import Intention  # noqa: PLC0415
 
         known = [member.value for member in Intention]
         if intention not in known:

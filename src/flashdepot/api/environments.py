@@ -13,13 +13,14 @@ from msgspec.structs import replace
 
 from flashdepot.api.acquire import Context, LibraryPlan, acquire, plan_need, wheel_of
 from flashdepot.depot import Depot
-from flashdepot.diagnose import Intention, examine
+from flashdepot.diagnose.case import Intention
+from flashdepot.diagnose.examine import examine
 from flashdepot.events import Events
 from flashdepot.host import probe
 from flashdepot.host.python_environment import chosen_environment
-from flashdepot.install import Installed, install_wheel, recover
+from flashdepot.install.change import recover
 from flashdepot.install.inspection import inspect
-from flashdepot.install.installation import install_names
+from flashdepot.install.installation import Installed, install_names, install_wheel
 from flashdepot.install.present import (
     Keeper,
     environment_of,

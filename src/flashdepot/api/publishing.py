@@ -18,8 +18,8 @@ from flashdepot.depot import Depot
 from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
 from flashdepot.events import Events
 from flashdepot.files.user_files import require_folder
-from flashdepot.index import IndexSite, Seals, write_site
 from flashdepot.index.simple import FILES
+from flashdepot.index.site import IndexSite, Seals, write_site
 from flashdepot.model.index_record import IndexRecord
 from flashdepot.model.limits import Compiling
 from flashdepot.model.manifest import Manifest

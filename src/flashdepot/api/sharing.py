@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from flashdepot.remotes.push import Pushed
     from flashdepot.remotes.remote import OpenRemote
     from flashdepot.remotes.sync import AuditReport, Synced, SyncPlan
+    from flashdepot.resolve.build import Making
 
 
 def pushed_to(remotes: Remotes) -> list[OpenRemote]:
@@ -142,17 +143,14 @@ def audit(
 
     It raises what :func:`flashdepot.api.build` raises as well.
     """
-    from flashdepot.host import probe  # noqa: PLC0415
     from flashdepot.remotes.sync import compare  # noqa: PLC0415
-    from flashdepot.resolve.build import Making  # noqa: PLC0415
 
     context = Context(**how)
     depot, events = context.depot, context.events
     remotes = remotes or Remotes(users_remotes, events.warn)
     key, signed = _to_countersign(remotes) if sign else (None, [])
-    need = context.need(request)
-    making = Making(need, depot, probe(depot=depot.root), context.limits)
-    records = making.compile_units(_drawn(need, sample), events)
+    making = _making(request, context)
+    records = making.compile_units(_drawn(making.need, sample), events)
     asked = [remote for remote in remotes.all() if remote.settings.is_local or not offline()]
     report = compare(records, depot, asked)
     if key is None or report.mismatches:
@@ -164,12 +162,15 @@ def audit(
 
 def plan_audit(request: LibraryRequest = ANY, *, sample: int | None = 2, **how: Unpack[How]) -> Forecast:
     """What :func:`audit` would take for as many units, drawn again; nothing is fetched or compiled."""
+    making = _making(request, Context(**how))
+    return making.foresee_units(_drawn(making.need, sample))
+
+
+def _making(request: LibraryRequest, context: Context) -> Making:
     from flashdepot.host import probe  # noqa: PLC0415
     from flashdepot.resolve.build import Making  # noqa: PLC0415
 
-    context = Context(**how)
-    need, depot = context.need(request), context.depot
-    return Making(need, depot, probe(depot=depot.root), context.limits).foresee_units(_drawn(need, sample))
+    return Making(context.need(request), context.depot, probe(depot=context.depot.root), context.limits)
 
 
 def _drawn(need: Need, sample: int | None) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -153,10 +154,8 @@ def run(*, catches_interrupts: bool = False) -> int:
     :param catches_interrupts: turn Ctrl-C into an answer and exit code 130, and leave it to the system afterwards.
     """
     signal.signal(signal.SIGTERM, _terminate)
-    if os.name == "nt" and sys.stderr.isatty():  # otherwise its console shows escape sequences as they are
-        from colorama import just_fix_windows_console  # type: ignore[import, unused-ignore]  # noqa: PLC0415  (click brings it there)
-
-        just_fix_windows_console()
+    if os.name == "nt":
+        _fit_windows()
     os.umask(os.umask(0o077) | 0o022)  # what is made here is executed: nobody else may ever write into it
     try:
         if catches_interrupts:
@@ -180,6 +179,16 @@ def run(*, catches_interrupts: bool = False) -> int:
         if catches_interrupts:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
     return status if isinstance(status, int) else 0  # a command that ends by click's exit() has a status
+
+
+def _fit_windows() -> None:
+    """Have a console read escape sequences, and letters that the code page of a pipe or file lacks written as numbers."""
+    if sys.stderr.isatty():
+        from colorama import just_fix_windows_console  # type: ignore[import, unused-ignore]  # noqa: PLC0415  (of click's)
+
+        just_fix_windows_console()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _terminate(_number: int, _frame: FrameType | None) -> None:

@@ -18,7 +18,7 @@ from flashdepot.cli.common import View, command, depot_option, flag, host_option
 from flashdepot.cli.options import environment_options
 from flashdepot.cli.terminal import terminal
 from flashdepot.depot import Depot
-from flashdepot.diagnose.check import Outcome, Report
+from flashdepot.diagnose.check.evidence import Outcome, Report
 from flashdepot.errors import UsageError
 from flashdepot.host import saved_host
 from flashdepot.model.host import HostRecord

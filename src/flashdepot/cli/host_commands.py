@@ -71,7 +71,7 @@ def doctor(intention: str, arch: str | None, given: Given, depot: Depot) -> View
     Each finding says what was found, why it matters and how to fix it. Exit code 0: it can work. 3: something is
     missing on the machine. 4: its hardware, driver or system cannot do it.
     """
-    from flashdepot.diagnose import Intention, to_json, verdict  # noqa: PLC0415  ('host' needs none of it)
+    from flashdepot.diagnose.case import Intention, to_json, verdict  # noqa: PLC0415  ('host' needs none of it)
 
     findings = api.doctor(Intention(intention), library_request(arch=arch), host=given.record(depot.root))
     code = verdict(findings)
@@ -80,7 +80,7 @@ def doctor(intention: str, arch: str | None, given: Given, depot: Depot) -> View
 
 
 def _page(intention: str, findings: Sequence[Diagnosis], code: int) -> str:
-    from flashdepot.diagnose import severity_word  # noqa: PLC0415
+    from flashdepot.diagnose.case import severity_word  # noqa: PLC0415
 
     lines = []
     for finding in findings:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from flashdepot.errors import FlashdepotError, IncompatibleError, MissingToolError
-from flashdepot.fit import served_cuda
+from flashdepot.fit.rules import served_cuda
 from flashdepot.kernels import oldest_gpu
 from flashdepot.model.codec import FixedWord
 from flashdepot.model.diagnosis import Diagnosis, Severity

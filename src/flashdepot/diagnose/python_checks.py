@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from flashdepot.diagnose.case import Case, Intention, blocker, misfit, note, warning
-from flashdepot.fit import ask
 from flashdepot.fit.needs import PythonNeed, TorchNeed
-from flashdepot.fit.rules import judge_torch_driver, judge_torch_gpus, torch_lacks
+from flashdepot.fit.rules import ask, judge_torch_driver, judge_torch_gpus, torch_lacks
 from flashdepot.host.python_environment import get_installer
 from flashdepot.model.diagnosis import Diagnosis
 from flashdepot.model.environment import PythonEnvironment, Torch

@@ -9,6 +9,7 @@ import json
 import math
 import os
 import stat
+import time
 from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
@@ -60,6 +61,9 @@ def disk_errors(folder: Path) -> Iterator[None]:
         raise explained from error
 
 
+_IN_USE = 32
+"""ERROR_SHARING_VIOLATION of Windows."""
+
 _ANOTHER = "Use a depot that you may read and write: --depot DIR, or set FLASHDEPOT_HOME."
 _DISK_ERRORS: tuple[tuple[set[str], str, str], ...] = (
     ({"EROFS"}, "written", _ANOTHER),
@@ -79,6 +83,11 @@ _DISK_ERRORS: tuple[tuple[set[str], str, str], ...] = (
 def explain_disk_error(error: OSError, folder: Path | None) -> FlashdepotError | None:
     """The error in plain words, ``None`` when it is not one of the disk; ``folder``: what was worked in, where known."""
     name = errno.errorcode.get(error.errno or 0, "")
+    if getattr(error, "winerror", 0) == _IN_USE:
+        return MissingToolError(
+            f"{error.filename or folder} is open in another program.",
+            hint="End that program, and run the same command again.",
+        )
     if name in {"ENOSPC", "EDQUOT"}:
         return MissingToolError(
             f"The disk that holds {folder or error.filename or 'what is written'} is full.",
@@ -103,9 +112,23 @@ def atomic_file(path: Path, mode: int = 0o644) -> Iterator[Path]:
         with temporary.open("r+b") as file:  # Windows flushes only what is open for writing
             os.fsync(file.fileno())
         temporary.chmod(mode)
-        temporary.replace(path)
+        _replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _replace(temporary: Path, path: Path) -> None:
+    """Rename it. On Windows that fails while another process reads what is there, or renames its own."""
+    for pause in (0.01, 0.03, 0.1, 0.3):
+        try:
+            temporary.replace(path)
+        except PermissionError:  # noqa: PERF203  (it is tried again)
+            if os.name != "nt":
+                raise
+            time.sleep(pause)
+        else:
+            return
+    temporary.replace(path)
 
 
 def make_folder(path: Path) -> None:

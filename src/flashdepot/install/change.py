@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import stat
@@ -87,9 +88,9 @@ class EnvironmentChange:
             self._give_to_owner()
             write_json(self._journal, {"replaced": rows, "added": [str(path) for path in new]})
             for number, path in enumerate(old):
-                shutil.move(path, self._aside / str(number))
+                _move(path, self._aside / str(number))
             for path, staged in new.items():
-                shutil.move(staged, path)
+                _move(staged, path)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -136,7 +137,7 @@ class EnvironmentChange:
             if _is_there(kept):
                 _remove(path)
                 path.parent.mkdir(parents=True, exist_ok=True)
-                shutil.move(kept, path)
+                _move(kept, path)
                 sync_folder(path.parent)
         self._journal.unlink()
 
@@ -203,6 +204,16 @@ def _is_there(path: Path) -> bool:
 def _tree(folder: Path) -> Iterator[Path]:
     for top, folders, files in os.walk(folder):
         yield from (Path(top, name) for name in (*folders, *files))
+
+
+def _move(path: Path, place: Path) -> None:
+    """Rename it: shutil.move would copy what cannot be renamed because a program has it open, as on Windows."""
+    try:
+        path.rename(place)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        shutil.move(path, place)
 
 
 def _remove(path: Path) -> None:

@@ -10,8 +10,9 @@ from pathlib import Path, PurePosixPath
 from msgspec.structs import replace
 from packaging.utils import canonicalize_name
 
-from flashdepot.diagnose.check import Evidence, Outcome, Report, check_file
+from flashdepot.diagnose.check.evidence import Evidence, Outcome, Report
 from flashdepot.diagnose.check.place import Place, read_installed_torch
+from flashdepot.diagnose.check.run import check_file
 from flashdepot.errors import FlashdepotError, IncompatibleError, IntegrityError, UsageError
 from flashdepot.install.present import DISTRIBUTION
 from flashdepot.model.environment import PythonEnvironment

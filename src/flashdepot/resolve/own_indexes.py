@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, urlsplit
+from urllib.request import url2pathname
 
 from flashdepot.errors import IntegrityError, NetworkError, UsageError
 from flashdepot.fit.needs import DriverNeed
@@ -100,7 +101,7 @@ def _require_signed(address: str, body: bytes) -> None:
 
 def _read(address: str, name: str) -> bytes:
     parts = urlsplit(address)
-    return Path(unquote(parts.path), name).read_bytes() if parts.scheme == "file" else _fetched(f"{address}{name}")
+    return Path(url2pathname(parts.path), name).read_bytes() if parts.scheme == "file" else _fetched(f"{address}{name}")
 
 
 def _fetched(url: str) -> bytes:

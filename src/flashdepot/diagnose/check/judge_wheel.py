@@ -14,8 +14,8 @@ from flashdepot.diagnose.check.evidence import Evidence, Outcome, evidence_of
 from flashdepot.diagnose.check.place import Place, abi_of, span_of
 from flashdepot.diagnose.check.subject import Binary, cuda_of_runtime
 from flashdepot.errors import UsageError
-from flashdepot.fit import ask
 from flashdepot.fit.needs import READERS, DriverNeed, PythonNeed, libc_of_tag
+from flashdepot.fit.rules import ask
 from flashdepot.model.diagnosis import Reasons, verdict_of
 from flashdepot.model.target import Version
 from flashdepot.model.wheel import WheelName

@@ -16,7 +16,7 @@ from flashdepot.diagnose.check.judge_wheel import judge_claims, judge_cuda_name,
 from flashdepot.diagnose.check.place import Place
 from flashdepot.diagnose.check.subject import Subject, read_imports, read_subject
 from flashdepot.errors import IntegrityError, UsageError
-from flashdepot.fit import ask
+from flashdepot.fit.rules import ask
 from flashdepot.model.environment import NO_TORCH
 
 _BACKEND = re.compile(r"[_-]?(?:cuda|cu|rocm|hip|xpu|cpu|mps|sycl)\d*(?:_nocublaslt\d*)?$")

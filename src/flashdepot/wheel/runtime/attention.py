@@ -260,16 +260,16 @@ def _like(q: Any, k: Any, v: Any, how: How, sink: Any) -> tuple[Any, ...] | None
     cu_q, cu_k, used, longest_q, longest_k, table, *mask = how
     if sink is not None or used is not None or table is not None:
         return None
-    ends = None if cu_q is None or cu_k is None else (cu_q.shape, longest_q, longest_k)
-    return (q.shape, k.shape, v.shape, q.dtype, q.device, ends, *mask)
+    ends = None if cu_q is None or cu_k is None else cu_q.shape
+    return (ends, longest_q, longest_k, q.shape, k.shape, v.shape, q.dtype, q.device, *mask)
 
 
 def _backward(ctx: Any, d_out: Any, d_lse: Any) -> tuple[Any, ...]:
     q, k, v, out, lse, sink = ctx.saved_tensors
     how, key = ctx.how, ctx.like
     if key is not None and d_lse is None and d_out is not None:
-        key = (key, q.stride(), k.stride(), v.stride(), out.stride(), d_out.stride())
-        lists = (0, 0) if key[0][5] is None else (how.cu_seqlens_q.data_ptr(), how.cu_seqlens_k.data_ptr())
+        key = (*key, q.stride(), k.stride(), v.stride(), out.stride(), d_out.stride())
+        lists = (0, 0) if key[0] is None else (how.cu_seqlens_q.data_ptr(), how.cu_seqlens_k.data_ptr())
         given = (q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr(), d_out.data_ptr())
         made = again(key, given, (lse.data_ptr(),), lists)
         if made is not None:

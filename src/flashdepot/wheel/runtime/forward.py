@@ -108,7 +108,7 @@ def attend_dense(
     """
     key = None
     if out is alibi_slopes is sink is None and scale > 0:
-        key = (alike(q, k, v), scale, causal, left, right, softcap, flags)
+        key = (*alike(q, k, v), scale, causal, left, right, softcap, flags)
         made = again(key, (q.data_ptr(), k.data_ptr(), v.data_ptr()))
         if made is not None:
             return made[0], made[1]
@@ -131,7 +131,7 @@ def attend_in_one(qkv: Any, scale: float, causal: bool, left: int, right: int, s
     batch, row, step, head, last = qkv.stride()
     one = ((b, s, h, d), (batch, row, head, last), qkv.dtype, qkv.device)
     at, step = qkv.data_ptr(), step * qkv.element_size()
-    key = ((*one, *one, *one), scale, causal, left, right, softcap, 0)
+    key = (*one, *one, *one, scale, causal, left, right, softcap, 0)
     made = again(key, (at, at + step, at + 2 * step))
     return None if made is None else made[0]
 
@@ -271,7 +271,8 @@ def attend_packed(
     key = None
     if out is alibi_slopes is sink is seqused_k is leftpad_k is block_table is None and scale > 0:
         key = (
-            *(alike(q, k, v), max_seqlen_q, max_seqlen_k, scale, causal, left, right, softcap, flags),
+            *alike(q, k, v),
+            *(max_seqlen_q, max_seqlen_k, scale, causal, left, right, softcap, flags),
             *(cu_seqlens_q.shape, cu_seqlens_q.stride(), cu_seqlens_q.dtype, cu_seqlens_q.device),
             *(cu_seqlens_k.shape, cu_seqlens_k.stride(), cu_seqlens_k.dtype, cu_seqlens_k.device),
         )

@@ -67,7 +67,7 @@ def fwd_kvcache(
     if out is alibi_slopes is rotary_cos is cache_batch_idx is leftpad_k is sink is None and softmax_scale > 0:
         numbers = (softmax_scale, is_causal, window_size_left, window_size_right, softcap, num_splits, flags)
         tables = (block_table, k, v, seqlens_k)
-        key = (alike(q, kcache, vcache, *tables), *numbers)
+        key = (*alike(q, kcache, vcache, *tables), *numbers)
         at = [0 if tensor is None else tensor.data_ptr() for tensor in tables]
         made = again(key, (q.data_ptr(), kcache.data_ptr(), vcache.data_ptr()), (), at)
         if made is not None:

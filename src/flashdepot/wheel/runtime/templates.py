@@ -8,6 +8,7 @@ checks it checks in every call, the size of the workspace too.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from itertools import starmap
 from struct import Struct
 from typing import Any, NamedTuple
@@ -23,6 +24,8 @@ try:  # torch's compiled code allocates by it: 1 us, where torch.empty takes 3
     from torch._C._dynamo.guards import _empty_strided_cuda as _empty
 
     _address = torch.Tensor.data_ptr
+    # What a key may have: a length or a scale may be a tensor too, whose value changes.
+    _FIXED = frozenset({bool, int, float, type(None), tuple, torch.Size, torch.dtype, torch.device})
 except ImportError:  # a torch without it, or without CUDA: every call is laid out
     _empty = None
 
@@ -100,21 +103,28 @@ def again(
     return made
 
 
-def keep(key: Any, kind: Kind, arguments: bytes, device: int, results: Iterable[Any]) -> None:
+def keep(key: tuple[Any, ...], kind: Kind, arguments: bytes, device: int, results: Iterable[Any]) -> None:
     """Keep the struct of a call that was done, for :func:`again`, if this torch can allocate what it needs at less cost."""
-    if _empty is None or not _is_fixed(key):
+    if _empty is None or not _FIXED.issuperset(map(type, key)):
         return
     if len(_templates) >= _MOST:
         _templates.clear()
-    ends = [offset + _POINTER for offset in kind.offsets]
-    values: list[Any] = [arguments[: kind.offsets[0]]]
-    for end, start in zip(ends, (*kind.offsets[1:], len(arguments))):
-        values += [0, arguments[end:start]]
-    pack = Struct("=" + "Q".join(f"{len(piece)}s" for piece in values[::2])).pack
+    places = [0]
+    for offset in kind.offsets:
+        places += (offset, offset + _POINTER)
+    values: list[Any] = [arguments[start:end] for start, end in zip(places, (*places[1:], len(arguments)))]
     (need,) = _COUNT.unpack_from(arguments, kind.workspace_bytes)
     workspace = ((need,), (1,), torch.uint8) if need else None
     kinds = [(tuple(made.shape), made.stride(), made.dtype) for made in results]
-    _templates[key] = _Template(device, kinds, workspace, need, kind.run, pack, values)
+    _templates[key] = _Template(device, kinds, workspace, need, kind.run, _packer(kind.offsets, len(arguments)), values)
+
+
+@lru_cache
+def _packer(offsets: tuple[int, ...], size: int) -> Callable[..., bytes]:
+    """What puts a struct of this size together, of the bytes between the values that differ and of those values."""
+    ends = (0, *(offset + _POINTER for offset in offsets))
+    lengths = [start - end for end, start in zip(ends, (*offsets, size))]
+    return Struct("=" + "Q".join(f"{length}s" for length in lengths)).pack
 
 
 def alike(q: Any, k: Any, v: Any, *others: Any) -> tuple[Any, ...]:
@@ -126,10 +136,3 @@ def alike(q: Any, k: Any, v: Any, *others: Any) -> tuple[Any, ...]:
     if not others:
         return first
     return (*first, *[o if o is None else (o.shape, o.stride(), o.dtype, o.device) for o in others])
-
-
-def _is_fixed(part: Any) -> bool:
-    """Whether a part of a key stays what it is: a length or a scale may be a tensor, whose value changes."""
-    if isinstance(part, tuple):
-        return all(map(_is_fixed, part))
-    return part is None or isinstance(part, (bool, int, float, torch.dtype, torch.device))
