@@ -30,3 +30,10 @@ def test_no_two_modules_define_a_class_of_one_name() -> None:
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                     places[node.name].append(module)
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+def test_no_two_files_of_tests_have_one_name() -> None:
+    """Pytest imports each by its name only; those of ``gpu`` run by themselves."""
+    tests = Path(__file__).parent
+    names = [path.name for path in tests.rglob("test_*.py") if "gpu" not in path.relative_to(tests).parts]
+    assert len(names) == len(set(names))
