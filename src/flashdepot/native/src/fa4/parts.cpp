@@ -193,9 +193,9 @@ struct ShareRates {
   double joining, row;        // a second kernel, and each row of a part
 };
 constexpr ShareRates share_rates_of(std::int32_t head_dim) {
-  return head_dim <= 64    ? ShareRates{5.25, 32.5e3, 0.32, 0.30, 3.50, 0.0006}
-         : head_dim <= 128 ? ShareRates{5.01, 33.0e3, 0.27, 0.53, 4.00, 0.0039}
-                           : ShareRates{7.00, 32.7e3, 0.60, 0.76, 4.00, 0.0080};
+  return head_dim <= 64    ? ShareRates{5.25, 33.3e3, 0.32, 0.30, 0.95, 0.0006}
+         : head_dim <= 128 ? ShareRates{5.01, 34.0e3, 0.27, 0.53, 1.40, 0.0039}
+                           : ShareRates{7.51, 35.2e3, 1.59, 0.76, 2.36, 0.0123};
 }
 
 double microseconds_of_shares(const Problem &problem, std::int64_t sms, const Division &division) {

@@ -26,7 +26,7 @@ struct ShareShape {
   static constexpr int kShared = kRing + kSumBytes + 2 * kWarps * kRows * 4 + 3 * kSlots * 8;
 };
 
-constexpr int kJoinThreads = 1024;
+constexpr int kJoinThreads = 256;
 constexpr int kMostShares = 1024;
 
 #ifdef __CUDACC__
@@ -61,9 +61,9 @@ __device__ inline void copy_box(std::uint32_t to, const CUtensorMap *map, std::u
                                 int head, int sequence) {
   constexpr unsigned long long kEvictFirst = 0x12F0000000000000ull;
   asm volatile(
-      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
-      "[%0], [%1, {%3, %4, %8, %5, %6}], [%2], %7;" ::"r"(to),
-      "l"(map), "r"(barrier), "r"(column), "r"(row), "r"(head), "r"(sequence), "l"(kEvictFirst), "r"(0)
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(column), "r"(row), "r"(head), "r"(sequence), "l"(kEvictFirst)
       : "memory");
 }
 
@@ -236,51 +236,50 @@ struct ShareKernel : ShareShape<Dim> {
     return true;
   }
 
-  // A tile's keys and values, to its slot.
-  static __device__ void copy_tile(const Shares &shares, const Cursor &c, int tile, std::uint32_t to, std::uint32_t full) {
-    const Decoding &p = shares.p;
-    const int key = c.key_of(tile);
-    if (key >= c.high) {
-      arrive(full), arrive(full + 8);
-      return;
-    }
-    static_assert(Keys == 16 || Dim == 64);  // a box of fewer rows has them one after the other
-    const bool halves = Keys > 16 && shares.box != Keys;
-    int row = c.k_first + key, sequence = c.index, next = 0, next_page = 0;
-    if (p.block_table != nullptr) {
-      const std::int32_t *pages = p.block_table + c.b * p.block_table_stride;
-      sequence = pages[key / p.page_size];
-      row = key % p.page_size;
-      if (halves) {
-        next_page = pages[min(key + Keys / 2, c.high - 1) / p.page_size];
-        next = (key + Keys / 2) % p.page_size;
-      }
-    }
-#pragma unroll
-    for (int values = 0; values < 2; ++values) {
-      const CUtensorMap *map = values ? &shares.v : &shares.k;
-      const std::uint32_t there = to + values * kTileBytes, barrier = full + values * 8;
-      expect_bytes(barrier, kTileBytes);
-#pragma unroll 1
-      for (int i = 0; i < shares.columns; ++i) {
-        copy_box(there + i * Keys * 128, map, barrier, i * 64, row, c.head, sequence);
-      }
-      if (halves) copy_box(there + Keys / 2 * 128, map, barrier, 0, next, c.head, next_page);
-    }
-  }
-
-  // The tiles in their order, into slots as they become free; the first are copied by the warps that work on them.
+  // The tiles in their order, into slots as they become free.
   static __device__ void copy(const Shares &shares, const Share &share, std::uint32_t ring, std::uint32_t barriers) {
+    const Decoding &p = shares.p;
+    const bool paged = p.block_table != nullptr, halves = Keys > 16 && shares.box != Keys;
     Cursor c = share.first;
     int slot = 0;
-    std::uint32_t parity = 0;
+    std::uint32_t parity = 1;
 #pragma unroll 1
     for (int tile = share.begin; tile < share.end; ++tile) {
-      if (tile >= c.end()) move_on(shares.p, c);
-      if (tile < share.begin + kSlots) continue;
-      const std::uint32_t full = barriers + slot * 24;
+      if (tile >= c.end()) move_on(p, c);
+      const std::uint32_t full = barriers + slot * 24, to = ring + slot * 2 * kTileBytes;
+      const int key = c.key_of(tile);
+      int row = c.k_first + key, sequence = c.index, next = 0, next_page = 0;
+      const bool there = key < c.high;
+      if (paged && there) {
+        const std::int32_t *pages = p.block_table + c.b * p.block_table_stride;
+        sequence = pages[key / p.page_size];
+        row = key % p.page_size;
+        if (halves) {
+          next_page = pages[min(key + Keys / 2, c.high - 1) / p.page_size];
+          next = (key + Keys / 2) % p.page_size;
+        }
+      }
       wait_for_bytes(full + 16, parity);  // until it is free
-      copy_tile(shares, c, tile, ring + slot * 2 * kTileBytes, full);
+#pragma unroll
+      for (int values = 0; values < 2; ++values) {
+        if (!there) {
+          arrive(full + values * 8);
+          continue;
+        }
+        const CUtensorMap *map = values ? &shares.v : &shares.k;
+        expect_bytes(full + values * 8, kTileBytes);
+#pragma unroll
+        for (int i = 0; i < Dim / 64; ++i) {
+          copy_box(to + values * kTileBytes + i * Keys * 128, map, full + values * 8, i * 64, row, c.head, sequence);
+        }
+        if (halves) {
+#pragma unroll
+          for (int i = 0; i < Dim / 64; ++i) {
+            copy_box(to + values * kTileBytes + i * Keys * 128 + Keys / 2 * 128, map, full + values * 8, i * 64, next,
+                     c.head, next_page);
+          }
+        }
+      }
       if (++slot == kSlots) slot = 0, parity ^= 1;
     }
   }
@@ -321,17 +320,6 @@ struct ShareKernel : ShareShape<Dim> {
     }
     const int begin = share.begin, end = share.end, block = blockIdx.x;
     Cursor cur = share.first;
-    if (lane == 0) {
-      Cursor c = cur;
-#pragma unroll 1
-      for (int i = 0; i < Ahead; ++i) {
-        const int slot = warp + i * Warps, tile = begin + slot;
-        if (tile >= end) break;
-        while (tile >= c.end()) move_on(p, c);
-        copy_tile(shares, c, tile, ring + slot * 2 * kTileBytes, barriers + slot * 24);
-      }
-    }
-    __syncwarp();
 
     const auto read_q = [&](std::uint32_t (&to)[Dim / 16][2], const Cursor &c) {
       const T *at = static_cast<const T *>(p.q.data) + (p.cu_seqlens_q != nullptr ? c.q_first * p.q.row : c.b * p.q.batch) +
@@ -660,9 +648,8 @@ __device__ void join_shares(const Shares &shares) {
   for (int apart = 16; apart > 0; apart /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, apart));
   if (lane == 0) tops[warp] = top;
   __syncthreads();
-  top = tops[lane];
 #pragma unroll
-  for (int apart = 16; apart > 0; apart /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, apart));
+  for (int i = 0; i < kWarps; ++i) top = fmaxf(top, tops[i]);
   float total = 0.0f;
   for (int i = threadIdx.x; i < parts; i += kJoinThreads) {
     weights[i] = weights[i] < -kLeast ? exp2_of((weights[i] - top) * kLog2E) : 0.0f;
@@ -672,9 +659,9 @@ __device__ void join_shares(const Shares &shares) {
   for (int apart = 16; apart > 0; apart /= 2) total += __shfl_xor_sync(~0u, total, apart);
   if (lane == 0) totals[warp] = total;
   __syncthreads();
-  total = totals[lane];
+  total = 0.0f;
 #pragma unroll
-  for (int apart = 16; apart > 0; apart /= 2) total += __shfl_xor_sync(~0u, total, apart);
+  for (int i = 0; i < kWarps; ++i) total += totals[i];
   float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
   const auto add = [&](const float4 &one, int i) {
     const float w = i < parts ? weights[i] : 0.0f;
@@ -684,16 +671,14 @@ __device__ void join_shares(const Shares &shares) {
   for (int i = 0; i < kEarly; ++i) add(early[i], group + i * kGroups);
 #pragma unroll 4
   for (int i = group + kEarly * kGroups; i < parts; i += kGroups) add(part(i), i);
-#pragma unroll
-  for (int half = kGroups / 2; half > 0; half /= 2) {
-    if (group < 2 * half) sums[threadIdx.x] = sum;
-    __syncthreads();
-    if (group < half) {
-      const float4 one = sums[threadIdx.x + half * kColumns];
-      sum.x += one.x, sum.y += one.y, sum.z += one.z, sum.w += one.w;
-    }
-  }
+  sums[threadIdx.x] = sum;
+  __syncthreads();
   if (group != 0 || !inside) return;
+#pragma unroll
+  for (int i = 1; i < kGroups; ++i) {
+    const float4 one = sums[i * kColumns + column];
+    sum.x += one.x, sum.y += one.y, sum.z += one.z, sum.w += one.w;
+  }
   Kernel::Rows::deliver(p, {q_first, 0, 0, queries, 0, 0, 0}, row, b, head, column * 4, sum,
                         total > 0.0f ? 1.0f / total : 0.0f,
                         total > 0.0f ? top + __logf(total) : __int_as_float(0x7f800000));

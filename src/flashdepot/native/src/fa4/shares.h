@@ -21,7 +21,6 @@ struct Shares {
   unsigned long long tag;     // that no other call has; 0: a second kernel joins
   std::int32_t rows;          // of queries for each key head
   std::int32_t box;           // keys that are copied at once: of a tile, or fewer where pages are smaller
-  std::int32_t columns;       // boxes of as many keys: one, or one for each 64 columns
   std::int32_t blocks, tiles;  // tiles: of each key head; 0: sequences differ
   std::int32_t each, rest;     // tiles of a block, and blocks that have one more
 };
@@ -34,11 +33,11 @@ struct ShareTile {
 constexpr ShareTile share_tile(std::int32_t head_dim) {
   return head_dim <= 64    ? ShareTile{64, 4, 32, 3, 2}
          : head_dim <= 128 ? ShareTile{128, 4, 16, 2, 2}
-                           : ShareTile{256, 4, 16, 1, 2};
+                           : ShareTile{256, 8, 16, 1, 1};
 }
 constexpr std::int32_t kFewestBoxed = 16;  // keys
 
-// Sets the tensor maps and the boxes. False if the driver cannot say these keys by a map.
+// Sets the tensor maps and the box. False if the driver cannot say these keys by a map.
 // total_k: rows of packed keys.
 [[nodiscard]] bool map_keys(Shares &shares, std::int32_t dtype, std::int64_t total_k);
 
