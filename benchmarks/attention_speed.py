@@ -14,10 +14,8 @@ import argparse
 import csv
 import itertools
 import math
-import os
 import random
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +24,7 @@ from typing import Any
 
 import torch
 from flash_attn import flash_attn_func, flash_attn_varlen_func
+from on_all_gpus import by_all_gpus, options_of, write_rows
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from flashdepot.prove.tune import milliseconds
@@ -190,28 +189,6 @@ def passes_of(inputs: Inputs, run: Run, what: str) -> list[Run]:
     return [forward, backward]
 
 
-def by_all_gpus(options: argparse.Namespace) -> Iterator[dict[str, str]]:
-    """The rows of every problem, measured by a process for each GPU."""
-    count = torch.cuda.device_count()
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(count)))).split(",")
-    words = ["--count", str(options.count), "--seed", str(options.seed), "--seconds", str(options.seconds)]
-    words += ["--dtypes", options.dtypes]
-    children = [
-        subprocess.Popen(
-            [sys.executable, __file__, *words, "--share", str(i), str(count)],
-            env={**os.environ, "CUDA_VISIBLE_DEVICES": visible[i]},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for i in range(count)
-    ]
-    for child in children:
-        assert child.stdout is not None
-        yield from csv.DictReader(child.stdout)
-        if child.wait() != 0:
-            sys.exit(child.returncode)
-
-
 def keys_of(row: dict[str, str]) -> float:
     """The mean number of keys of a query's sequence."""
     if not int(row["packed"]):
@@ -254,33 +231,22 @@ def summary(rows: list[dict[str, str]]) -> Iterator[str]:
 
 def main() -> int:
     """Measure and tell."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--count", type=int, default=500)
-    parser.add_argument("--seed", type=int, default=time.time_ns() % (1 << 30))
+    parser = options_of(500)
     parser.add_argument("--dtypes", default="bf16,fp16")
-    parser.add_argument("--csv", type=Path)
-    parser.add_argument("--seconds", type=float, default=math.inf)
-    parser.add_argument("--share", type=int, nargs=2)
     parser.add_argument("--read", type=Path, nargs="+")
     options = parser.parse_args()
     if options.share:
-        writer = csv.DictWriter(sys.stdout, (*SHAPE, *RIVALS), lineterminator="\n", restval="")
-        writer.writeheader()
-        for row in measured(options):
-            writer.writerow(row)
-            sys.stdout.flush()
+        write_rows(sys.stdout, (*SHAPE, *RIVALS), measured(options))
         return 0
     if options.read:
         rows = [row for file in options.read for row in csv.DictReader(file.open(encoding="utf-8"))]
     else:
-        rows = list(by_all_gpus(options))
+        rows = list(by_all_gpus(options, "--dtypes", options.dtypes))
         print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, seed {options.seed}")
     print(*summary(rows), sep="\n")
     if options.csv:
         with options.csv.open("w", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, (*SHAPE, *RIVALS), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
+            write_rows(file, (*SHAPE, *RIVALS), rows)
     return 0
 
 

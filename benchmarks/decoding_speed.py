@@ -11,20 +11,17 @@ values and writes as many: the time in which the memory could have read all.
 from __future__ import annotations
 
 import argparse
-import csv
 import math
-import os
 import random
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 from flash_attn import flash_attn_func
+from on_all_gpus import by_all_gpus, options_of, write_rows
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 SHAPE = ("dim", "heads_q", "heads_k", "batch", "keys")
@@ -137,29 +134,6 @@ def measured(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
         torch.cuda.empty_cache()
 
 
-def by_all_gpus(options: argparse.Namespace) -> list[dict[str, str]]:
-    """The rows of every problem, measured by a process for each GPU."""
-    count = torch.cuda.device_count()
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(count)))).split(",")
-    words = ["--count", str(options.count), "--seed", str(options.seed), "--seconds", str(options.seconds)]
-    children = [
-        subprocess.Popen(
-            [sys.executable, __file__, *words, "--share", str(i), str(count)],
-            env={**os.environ, "CUDA_VISIBLE_DEVICES": visible[i]},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for i in range(count)
-    ]
-    rows: list[dict[str, str]] = []
-    for child in children:
-        assert child.stdout is not None
-        rows += csv.DictReader(child.stdout)
-        if child.wait() != 0:
-            sys.exit(child.returncode)
-    return rows
-
-
 def summary(rows: list[dict[str, str]]) -> Iterator[str]:
     """What the README of the benchmarks tells of them."""
     for rival in RIVALS[1:]:
@@ -176,28 +150,16 @@ def summary(rows: list[dict[str, str]]) -> Iterator[str]:
 
 def main() -> int:
     """Measure and tell."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--count", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=time.time_ns() % (1 << 30))
-    parser.add_argument("--csv", type=Path)
-    parser.add_argument("--seconds", type=float, default=math.inf)
-    parser.add_argument("--share", type=int, nargs=2)
-    options = parser.parse_args()
+    options = options_of(200).parse_args()
     if options.share:
-        writer = csv.DictWriter(sys.stdout, (*SHAPE, *RIVALS), lineterminator="\n", restval="")
-        writer.writeheader()
-        for row in measured(options):
-            writer.writerow(row)
-            sys.stdout.flush()
+        write_rows(sys.stdout, (*SHAPE, *RIVALS), measured(options))
         return 0
-    rows = by_all_gpus(options)
+    rows = list(by_all_gpus(options))
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, seed {options.seed}")
     print(*summary(rows), sep="\n")
     if options.csv:
         with options.csv.open("w", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, (*SHAPE, *RIVALS), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
+            write_rows(file, (*SHAPE, *RIVALS), rows)
     return 0
 
 
