@@ -107,23 +107,33 @@ def read_constants(header: str) -> dict[str, tuple[int, str]]:
 def codes(structs: dict[str, list[Value]], struct: str) -> Iterator[tuple[str, str]]:
     """Each field of a struct, and of the structs within, as module ``struct`` spells it."""
     for field in structs[struct]:
-        if field.pointer:
-            yield field.name, "P"
-        elif field.type in structs:
+        if field.type in structs and not field.pointer:
             yield from ((f"{field.name}.{inner}", code) for inner, code in codes(structs, field.type))
         else:
-            code = NUMBERS[field.type][0]
-            yield field.name, f"{calcsize(code)}x" if field.name.startswith("reserved") else code
+            yield _code(field)
+
+
+def _code(field: Value) -> tuple[str, str]:
+    code = "P" if field.pointer else NUMBERS[field.type][0]
+    return field.name, f"{calcsize(code)}x" if field.name.startswith("reserved") else code
 
 
 def layout(header: str) -> str:
     """The text of layout.py. What is reserved is packed as zeros, and any pointer is ``P``."""
-    structs = read_fields(header)
-    constants = read_constants(header)
+    structs, constants = read_fields(header), read_constants(header)
+
+    def rows(struct: str) -> Iterator[str]:
+        for field in structs[struct]:
+            within = field.type in structs and not field.pointer
+            yield f'    *_tensor("{field.name}"),' if within else '    ("{}", "{}"),'.format(*_code(field))
+
+    # fa_const_tensor is laid out as fa_tensor is.
+    parts = [f'        (f"{{name}}.{name}", "{code}"),' for name, code in codes(structs, "fa_tensor")]
     lines = ['"""The structs and constants of flash_attention.h. Written by scripts/renew_abi.py."""', ""]
     lines += [f"{name.partition('_')[2]} = {constants[f'FA_{name}'][0]}" for name in USED]
+    lines += ["", "", "def _tensor(name: str) -> tuple[tuple[str, str], ...]:", "    return (", *parts, "    )", ""]
     for struct, constant in STRUCTS.items():
-        lines += ["", f"{constant} = (", *(f'    ("{name}", "{code}"),' for name, code in codes(structs, struct)), ")"]
+        lines += ["", f"{constant} = (", *rows(struct), ")"]
     return "\n".join(lines) + "\n"
 
 
