@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from flashdepot.link.published_wheel_symbols import UnreadableNameError, parse_function
+from flashdepot.link.published_wheel import UnreadableNameError, parse_function
 
 # As the extension of vllm-flash-attn 2.6.2 exports them; c++filt agrees.
 PUBLISHED = {
     "_Z7mha_fwdRN2at6TensorERKS0_S3_RSt8optionalIS0_ES6_ffbiifbS4_INS_9GeneratorEE": (
-        "at::Tensor &, const at::Tensor &, const at::Tensor &, std::optional<at::Tensor> &, std::optional<at::Tensor> &, "
+        "at::Tensor&, at::Tensor const&, at::Tensor const&, std::optional<at::Tensor>&, std::optional<at::Tensor>&, "
         "float, float, bool, int, int, float, bool, std::optional<at::Generator>"
     ),
     "_Z15mha_fwd_kvcacheRN2at6TensorERKS0_S3_RSt8optionalIS2_ES6_S6_S6_S6_S6_RS4_IS0_ES8_S8_fbiifbi": (
-        "at::Tensor &, const at::Tensor &, const at::Tensor &, "
-        + "std::optional<const at::Tensor> &, " * 6
-        + "std::optional<at::Tensor> &, " * 3
+        "at::Tensor&, at::Tensor const&, at::Tensor const&, "
+        + "std::optional<at::Tensor const>&, " * 6
+        + "std::optional<at::Tensor>&, " * 3
         + "float, bool, int, int, float, bool, int"
     ),
 }

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import email
 import mmap
 import re
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
@@ -17,12 +19,11 @@ from packaging.version import InvalidVersion, Version
 from flashdepot.binary.elf import ElfFile
 from flashdepot.binary.window import open_window
 from flashdepot.diagnose.check.evidence import Evidence, Outcome
-from flashdepot.errors import IncompatibleError
+from flashdepot.errors import IncompatibleError, MissingToolError
 from flashdepot.files.archive import unpack
 from flashdepot.files.atomic import sha256_file
 from flashdepot.files.output_folder import OutputFolder
 from flashdepot.files.user_files import OutputFile, read_regular
-from flashdepot.link.published_wheel_symbols import ENTRY_POINTS, UnreadableNameError, WheelFunction, parse_function
 from flashdepot.model.environment import PythonEnvironment, Torch
 
 _LARGEST_METADATA = 4 << 20
@@ -68,6 +69,66 @@ def _metadata(wheel: Path) -> str:
             if info.filename.endswith(".dist-info/METADATA") and info.file_size <= _LARGEST_METADATA:
                 return archive.read(info).decode("utf-8", "replace")
     return ""
+
+
+ENTRY_POINTS = ("mha_fwd", "mha_varlen_fwd", "mha_bwd", "mha_varlen_bwd", "mha_fwd_kvcache")
+"""The functions that upstream's Python module is made of, in its flash_api.cpp."""
+
+_LONGEST = 600
+"""Characters of a name; the longest of upstream has 150."""
+
+_FUNCTION = re.compile(r"(?:((?:\w+::)*\w+)::)?(\w+)\((.*)\)", re.ASCII)
+_TYPE = re.compile(
+    r"(?:\b(?:const|bool|char|int|long|unsigned|float|double|at::Tensor|at::Generator"
+    r"|(?:std|c10)::(?:optional|vector|ArrayRef))\b|[&*<> ])+",
+    re.ASCII,
+)
+"""What upstream's entry points take. A list in another type's brackets is none of it."""
+
+
+class UnreadableNameError(ValueError):
+    """A name with something in it that entry points do not have."""
+
+
+class WheelFunction(msgspec.Struct, frozen=True):
+    """A function that takes ``parameters``, spelled as in C++, in a namespace (``""`` is the global one)."""
+
+    mangled: str
+    namespace: str
+    name: str
+    parameters: tuple[str, ...]
+
+    def declaration(self, returns: str) -> str:
+        """Its declaration, without the namespace."""
+        return f"{returns} {self.name}({', '.join(self.parameters)});"
+
+
+def parse_function(mangled: str) -> WheelFunction:
+    """The function of a mangled name, from whose declaration a compiler makes that name again; what is unknown is refused."""
+    function = _FUNCTION.fullmatch(_demangled(mangled) if len(mangled) <= _LONGEST else "")
+    parameters = tuple(filter(None, function[3].split(", "))) if function else ()
+    if function is None or not all(map(_TYPE.fullmatch, parameters)):
+        raise UnreadableNameError(f"{mangled[:_LONGEST]} is not a function of the types that entry points take")
+    return WheelFunction(mangled, function[1] or "", function[2], parameters)
+
+
+def _demangled(name: str) -> str:
+    """What a name stands for by the Itanium C++ ABI; empty for another."""
+    demangle, status = _demangler(), ctypes.c_int()
+    text: bytes | None = demangle(name.encode(), None, None, ctypes.byref(status))
+    return text.decode() if text else ""  # the few bytes stay allocated
+
+
+@cache
+def _demangler() -> Callable[..., bytes | None]:
+    try:
+        demangle = ctypes.CDLL("libstdc++.so.6")["__cxa_demangle"]
+    except OSError as error:
+        raise MissingToolError(
+            f"The names in the wheel cannot be read: {error}.", hint="Install the C++ library: apt install libstdc++6"
+        ) from error
+    demangle.restype = ctypes.c_char_p
+    return demangle
 
 
 TENSORS = "std::vector<at::Tensor>"
