@@ -27,7 +27,7 @@ from flash_attn import flash_attn_func, flash_attn_varlen_func
 from on_all_gpus import by_all_gpus, options_of, write_rows
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from flashdepot.prove.tune import milliseconds
+from flashdepot.prove.speed import milliseconds
 
 try:
     import flash_attn_interface as fa3

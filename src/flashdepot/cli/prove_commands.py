@@ -88,17 +88,15 @@ def bench(
         if not set(dims) <= set(HEAD_DIMS):
             raise UsageError(f"'{head_dims}' names a head dim without a kernel: --tune takes {HEAD_DIMS}.")
         grid = {"head_dims": dims, "lengths": _numbers(lengths or TUNED_LENGTHS, "length"), "dtype": dtype}
-        return _tuned(run_script(interpreter(python), "tune.py", json.dumps(grid), timeout=_BENCH_LIMIT), tune)
+        grid["what"] = "families"
+        return _tuned(run_script(interpreter(python), "speed.py", json.dumps(grid), timeout=_BENCH_LIMIT), tune)
     wanted = {
         "head_dims": _numbers(head_dims or "64,128", "head dim"),
         "lengths": _numbers(lengths or "1024,2048,4096,8192,16384", "length"),
         "dtype": dtype,
         "causal": [False, True] if causal is None else [causal],
         "backward": [False] if forward_only else [False, True],
-        "tokens": 16384,
-        "rounds": 15,
-        "calls": 5,
-        "tune_batch": tune_batch,
+        "what": "batch" if tune_batch else "rivals",
     }
     document = run_script(interpreter(python), "speed.py", json.dumps(wanted), timeout=_BENCH_LIMIT)
     said = []

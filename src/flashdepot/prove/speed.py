@@ -1,20 +1,25 @@
-"""Run inside the environment under test: time flash_attn next to torch's own attention on this machine's GPU.
+"""Run inside the environment under test: time flash_attn on this machine's GPU.
+
+Next to torch's own attention, by the size of a batch, or each point of a grid by each of its families.
 
 It imports torch and flash_attn and nothing of flashdepot. Its one argument is a JSON object of options; it prints one
-JSON document. Times are medians of CUDA events, rivals in turn.
+JSON document. The times are the GPU's, rivals in turn: it waits until the host has launched all that is timed.
 """
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import math
 import statistics
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-from flash_attn import flash_attn_func
+from flash_attn import flash_attn_func, flash_attn_varlen_func, flash_attn_with_kvcache
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 Run = Callable[[], object]
@@ -24,7 +29,6 @@ BACKENDS = {
     "torch cuDNN": getattr(SDPBackend, "CUDNN_ATTENTION", None),
     "torch efficient": SDPBackend.EFFICIENT_ATTENTION,
 }
-WARMUPS = 3
 
 GROWN = 0.97
 """Throughput that is this part of the best one has stopped growing: what is left is noise and clocks."""
@@ -32,79 +36,99 @@ GROWN = 0.97
 FAMILIES = {"fa4": 4, "fa2": 2}
 """Families that our library may have, by the numbers of FLASH_ATTENTION_FAMILY."""
 
-LONG_ENOUGH = 20.0
-"""Milliseconds that one measurement lasts at least, so that starting its first kernel does not count."""
+ROUNDS, LONG_ENOUGH = 5, 6.0
+"""Times that each is measured, and milliseconds of each."""
+CYCLES = 2_000_000
+"""Of the GPU's clock in a millisecond, about."""
+TOKENS = 16384
+"""Of a problem, about."""
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-def flop(batch: int, heads: int, length: int, dim: int, *, causal: bool, backward: bool) -> float:
-    """Floating-point operations of the two (forward) or seven (both) matrix products."""
-    forward = 4.0 * batch * heads * length * length * dim * (0.5 if causal else 1.0)
-    return forward * (3.5 if backward else 1.0)
+def flop(problem: dict[str, Any], *, forward: bool = True, backward: bool = False) -> float:
+    """Floating-point operations: two matrix products forward, and five backward."""
+    squares = problem["batch"] * problem["seqlen"] ** 2 * (0.5 if problem["mask"] == "causal" else 1.0)
+    product: float = 4.0 * problem["heads_q"] * problem["head_dim"] * squares
+    return product * (forward + 2.5 * backward)
 
 
-def measure(run: Run, calls: int) -> float:
-    """Milliseconds of one call, over several in a row."""
-    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    begin.record()
-    for _ in range(calls):
-        run()
-    end.record()
-    end.synchronize()
-    return float(begin.elapsed_time(end)) / calls
+class Timed:
+    """Times a run on the GPU: the host launches all calls while the GPU waits, so that its own speed does not count.
+
+    A short backward pass takes the GPU less time than Python takes to launch it.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self._host(2)
+        torch.cuda.synchronize()
+        self.wait = self._host(2) / 2  # milliseconds that the host takes for a call
+
+    def _host(self, calls: int) -> float:
+        begin = time.perf_counter()
+        for _ in range(calls):
+            self.run()
+        return (time.perf_counter() - begin) * 1e3
+
+    def measure(self, calls: int) -> float:
+        """Milliseconds of one call, over several in a row."""
+        for _ in range(4):
+            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            torch.cuda._sleep(int((0.1 + 1.3 * self.wait * calls) * CYCLES))  # noqa: SLF001  (torch's own tests use it)
+            begin.record()
+            host = self._host(calls)
+            end.record()
+            in_time = not begin.query()
+            end.synchronize()
+            if in_time:
+                break
+            self.wait = max(1.5 * self.wait, host / calls)
+        return float(begin.elapsed_time(end)) / calls
 
 
-def milliseconds(runs: dict[str, Run], rounds: int, calls: int) -> dict[str, float]:
-    """Median milliseconds of one call of each, taken in turn."""
-    enough = {}
-    for name, run in runs.items():
-        for _ in range(WARMUPS):
-            once = measure(run, calls)
-        enough[name] = max(calls, math.ceil(LONG_ENOUGH / once))
-    times: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(rounds):
-        for name, run in runs.items():
-            times[name].append(measure(run, enough[name]))
-    return {name: statistics.median(t) for name, t in times.items()}
+def milliseconds(runs: dict[str, Run]) -> dict[str, float]:
+    """Median milliseconds of one call of each, taken in turn, each time for about LONG_ENOUGH of them."""
+    timed = {name: Timed(run) for name, run in runs.items()}
+    calls = {name: max(1, min(50, math.ceil(LONG_ENOUGH / one.measure(3)))) for name, one in timed.items()}
+    rounds = [{name: one.measure(calls[name]) for name, one in timed.items()} for _ in range(ROUNDS)]
+    return {name: statistics.median(one[name] for one in rounds) for name in runs}
 
 
 def by_family(run: Run) -> dict[str, Run]:
     """``run`` by each family of kernels; nothing where flash_attn has one family for it, or is another wheel than ours."""
-    try:
-        from flash_attn_2_cuda import library  # noqa: PLC0415
-    except ImportError:
-        return {}
-
-    def forced(number: int) -> Run:
-        def run_by() -> object:
-            before, library._family = library._family, number  # noqa: SLF001
-            try:
-                return run()
-            finally:
-                library._family = before  # noqa: SLF001
-
-        return run_by
-
     found = {}
     for name, number in FAMILIES.items():
-        try:
-            forced(number)()
-        except RuntimeError:
-            continue
-        found[name] = forced(number)
+        with contextlib.suppress(RuntimeError, ImportError):
+            by = forced(run, number)
+            by()
+            found[name] = by
     return found if len(found) > 1 else {}
+
+
+def forced(run: Run, number: int) -> Run:
+    """``run`` by the family with this number of FLASH_ATTENTION_FAMILY; :raises ImportError: for another wheel than ours."""
+    from flash_attn_2_cuda import library  # noqa: PLC0415  (other wheels have none)
+
+    def run_by() -> object:
+        before, library._family = library._family, number  # noqa: SLF001
+        try:
+            return run()
+        finally:
+            library._family = before  # noqa: SLF001
+
+    return run_by
 
 
 def contestants(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, g: torch.Tensor, *, causal: bool, backward: bool
 ) -> dict[str, Run]:
     """Every implementation that takes these inputs: ours first, then its families if it has several."""
-    inputs = (q, k, v)
 
     def ours() -> object:
-        out = flash_attn_func(*inputs, causal=causal)
-        return torch.autograd.grad(out, inputs, g) if backward else out
+        out = flash_attn_func(q, k, v, causal=causal)
+        return torch.autograd.grad(out, (q, k, v), g) if backward else out
 
-    turned = tuple(t.detach().transpose(1, 2).requires_grad_(backward) for t in inputs)
+    turned = tuple(t.detach().transpose(1, 2).requires_grad_(backward) for t in (q, k, v))
     turned_g = g.transpose(1, 2)
 
     def rival(backend: Any) -> Run:
@@ -119,46 +143,48 @@ def contestants(
     for name, backend in BACKENDS.items():
         if backend is None:
             continue
-        run = rival(backend)
-        try:
+        with contextlib.suppress(RuntimeError):
+            run = rival(backend)
             run()
-        except RuntimeError:
-            continue
-        found[name] = run
+            found[name] = run
     return found
 
 
 def rows(options: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The grid: about the same number of tokens in each problem, 2048 / head dim heads."""
-    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[options["dtype"]]
-    for backward in options["backward"]:
-        for dim in options["head_dims"]:
-            for causal in options["causal"]:
-                for length in options["lengths"]:
-                    batch, heads = max(1, options["tokens"] // length), max(1, 2048 // dim)
-                    shape = (batch, length, heads, dim)
-                    q, k, v = (torch.randn(shape, device="cuda", dtype=dtype, requires_grad=backward) for _ in "qkv")
-                    g = torch.randn(shape, device="cuda", dtype=dtype)
-                    with torch.set_grad_enabled(backward):
-                        runs = contestants(q, k, v, g, causal=causal, backward=backward)
-                        ms = milliseconds(runs, options["rounds"], options["calls"])
-                    work = flop(batch, heads, length, dim, causal=causal, backward=backward)
-                    yield {
-                        "pass": "forward + backward" if backward else "forward",
-                        "head_dim": dim,
-                        "causal": causal,
-                        "length": length,
-                        "batch": batch,
-                        "milliseconds": {name: round(t, 4) for name, t in ms.items()},
-                        "tflops": {name: round(work / t / 1e9, 1) for name, t in ms.items()},
-                    }
+    asked = (options[name] for name in ("backward", "head_dims", "causal", "lengths"))
+    for backward, dim, causal, length in itertools.product(*asked):
+        shape = (max(1, TOKENS // length), length, max(1, 2048 // dim), dim)
+        with torch.set_grad_enabled(backward):
+            ms = milliseconds(contestants(*inputs(options, shape, grad=backward), causal=causal, backward=backward))
+        work = flop(_problem(shape, causal=causal), backward=backward)
+        yield {
+            "pass": "forward + backward" if backward else "forward",
+            "head_dim": dim,
+            "causal": causal,
+            "length": length,
+            "batch": shape[0],
+            "milliseconds": {name: round(t, 4) for name, t in ms.items()},
+            "tflops": {name: round(work / t / 1e9, 1) for name, t in ms.items()},
+        }
+
+
+def inputs(options: dict[str, Any], shape: tuple[int, ...], *, grad: bool) -> list[torch.Tensor]:
+    """q, k, v and the gradient of their output, (batch, length, heads, head dim) each."""
+    made = [torch.randn(shape, device="cuda", dtype=DTYPES[options["dtype"]]) for _ in range(4)]
+    return [*(tensor.requires_grad_(grad) for tensor in made[:3]), made[3]]
+
+
+def _problem(shape: tuple[int, ...], *, causal: bool) -> dict[str, Any]:
+    named = dict(zip(("batch", "seqlen", "heads_q", "head_dim"), shape, strict=True))
+    return {**named, "mask": "causal" if causal else "full"}
 
 
 class Batch:
     """One of our calls over that many sequences of the first problem that the options name."""
 
     def __init__(self, options: dict[str, Any]) -> None:
-        self.dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[options["dtype"]]
+        self.options = options
         self.dim, self.length = options["head_dims"][0], options["lengths"][0]
         self.causal, self.backward = options["causal"][-1], options["backward"][-1]
         self.heads = max(1, 2048 // self.dim)
@@ -169,17 +195,16 @@ class Batch:
         torch.cuda.reset_peak_memory_stats()
         shape = (size, self.length, self.heads, self.dim)
         try:
-            q, k, v = (torch.randn(shape, device="cuda", dtype=self.dtype, requires_grad=self.backward) for _ in "qkv")
-            g = torch.randn(shape, device="cuda", dtype=self.dtype)
+            q, k, v, g = inputs(self.options, shape, grad=self.backward)
 
             def run() -> object:
                 out = flash_attn_func(q, k, v, causal=self.causal)
                 return torch.autograd.grad(out, (q, k, v), g) if self.backward else out
 
-            ms = milliseconds({"ours": run}, 5, 1)["ours"] if timed else measure(run, 1)
+            ms = milliseconds({"ours": run})["ours"] if timed else Timed(run).measure(1)
         except torch.cuda.OutOfMemoryError:
             return None
-        work = flop(size, self.heads, self.length, self.dim, causal=self.causal, backward=self.backward)
+        work = flop(_problem(shape, causal=self.causal), backward=self.backward)
         memory = torch.cuda.max_memory_allocated() / 1e9
         return {"batch": size, "tflops": round(work / ms / 1e9, 1), "memory_gb": round(memory, 2)}
 
@@ -213,21 +238,91 @@ def _settled(steps: list[dict[str, Any]]) -> bool:
     return max(rates[:-2], default=0.0) >= GROWN * max(rates, default=1.0)
 
 
+HEADS = {64: 32, 96: 16, 128: 16, 192: 8, 256: 8}
+GROUPS = (1, 4, 8)
+PASSES = {"dense": ("fwd", "bwd"), "packed": ("fwd", "bwd"), "cache": ("fwd",)}
+
+
+def problems(head_dims: Sequence[int], lengths: Sequence[int]) -> Iterator[dict[str, Any]]:
+    """Head dims of the kernels, masks, lengths with the same number of tokens, and query heads per key head."""
+    for kind, passes in PASSES.items():
+        for kernel, dim, mask, length, group in itertools.product(
+            passes, head_dims, ("full", "causal", "local"), lengths, GROUPS
+        ):
+            shape = {"batch": max(1, TOKENS // length), "seqlen": length}
+            heads = {"heads_q": HEADS[dim], "heads_k": HEADS[dim] // group}
+            yield {"kind": kind, "kernel": kernel, "head_dim": dim, "mask": mask, **shape, **heads}
+
+
+def by_each(problem: dict[str, Any], dtype: torch.dtype) -> dict[str, Run]:
+    """The pass of a problem by each family. Packed sequences lie one after the other in one tensor; caches are full.
+
+    :raises RuntimeError: where a family has no kernel for it.
+    """
+    batch, length, dim, kind = (problem[name] for name in ("batch", "seqlen", "head_dim", "kind"))
+    backward = problem["kernel"] == "bwd"
+
+    def tensor(heads: int, *, grad: bool = backward) -> torch.Tensor:
+        rows = (batch * length,) if kind == "packed" else (batch, length)
+        return torch.randn(*rows, heads, dim, device="cuda", dtype=dtype, requires_grad=grad)
+
+    q, k, v = tensor(problem["heads_q"]), tensor(problem["heads_k"]), tensor(problem["heads_k"])
+    g = tensor(problem["heads_q"], grad=False)
+    mask: dict[str, Any] = {"causal": problem["mask"] == "causal"}
+    if problem["mask"] == "local":
+        mask = {"window_size": (length // 4, 0)}
+    starts = torch.arange(0, (batch + 1) * length, length, device="cuda", dtype=torch.int32)
+    full = torch.full((batch,), length, device="cuda", dtype=torch.int32)
+
+    def forward() -> Any:
+        if kind == "cache":
+            return flash_attn_with_kvcache(q, k, v, cache_seqlens=full, **mask)
+        if kind == "packed":
+            return flash_attn_varlen_func(q, k, v, starts, starts, length, length, **mask)
+        return flash_attn_func(q, k, v, **mask)
+
+    found = {}
+    for name, number in FAMILIES.items():
+        out = forced(forward, number)()
+
+        def run(out: Any = out) -> object:
+            return torch.autograd.grad(out, (q, k, v), g, retain_graph=True) if backward else forward()
+
+        found[name] = forced(run, number)
+        found[name]()
+    return found
+
+
+def points(options: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The TFLOP/s of both families at each point that both can do."""
+    for problem in problems(options["head_dims"], options["lengths"]):
+        with torch.set_grad_enabled(problem["kernel"] == "bwd"):
+            try:
+                found = by_each(problem, DTYPES[options["dtype"]])
+            except (RuntimeError, ImportError):
+                continue
+            times = milliseconds(found)
+        work = flop(problem, forward=problem["kernel"] == "fwd", backward=problem["kernel"] == "bwd")
+        yield {**problem, **{name: float(f"{work / ms / 1e9:.4g}") for name, ms in times.items()}}
+
+
 def main() -> int:
     """Measure what the options ask for."""
     if not torch.cuda.is_available():
         sys.stderr.write(f"torch {torch.__version__} finds no CUDA GPU\n")
         return 1
     options = json.loads(sys.argv[1])
+    major, minor = torch.cuda.get_device_capability()
     document: dict[str, Any] = {
         "gpu": torch.cuda.get_device_name(),
+        "arch": 10 * major + minor,
         "torch": torch.__version__,
         "dtype": options["dtype"],
     }
-    if options["tune_batch"]:
+    if options["what"] == "batch":
         document["tune_batch"] = tune_batch(options)
     else:
-        document["rows"] = list(rows(options))
+        document["rows"] = list({"rivals": rows, "families": points}[options["what"]](options))
     sys.stdout.write(json.dumps(document) + "\n")
     return 0
 
