@@ -276,5 +276,5 @@ def test_sizes_and_times_are_said_as_people_say_them() -> None:
 def test_gc_says_why_nothing_was_freed_and_what_frees_more(tmp_path: Path) -> None:
     done = flashdepot("depot", "gc", "--older-than", "0", "--yes", "--depot", tmp_path)
     assert done.returncode == 0
-    assert "what was used in the last 0 days or the last hour" in done.stderr
+    assert "what was used in the last hour" in done.stderr
     assert "flashdepot depot clean --all" in done.stderr

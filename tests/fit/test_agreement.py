@@ -61,7 +61,7 @@ ENVIRONMENT = {"torch-with-cuda"}
 """What speaks against the environment, whatever is installed."""
 
 EXAMPLES = int(os.environ.get("FLASHDEPOT_FUZZ_EXAMPLES", "16"))
-many = settings(max_examples=400, deadline=None)
+many = settings(max_examples=max(400, EXAMPLES), deadline=None)
 
 
 def by_name(world: World) -> dict[str, Verdict]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -49,6 +50,17 @@ def test_a_host_that_it_cannot_serve_is_a_reason_to_rebuild(
     assert reason in " ".join(report["targets"][0]["reasons"])
     mend = report["targets"][0]["fix"]
     assert mend.startswith("flashdepot vendor prebuilt --passes fwd --head-dims 64") if status else mend == ""
+    assert ("--cuda 12.8" in mend) is (reason == "needs NVIDIA driver")
+
+
+def test_the_command_for_a_machine_that_was_named_names_it_again_and_is_accepted(
+    target: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FLASHDEPOT_CUDA_ARCHIVES")
+    words = shlex.split(check(project, "--gpu", "9.0", "--driver", "570")[1]["targets"][0]["fix"])
+    assert words[-6:] == ["--cuda", "12.8", "--gpu", "9.0", "--driver", "570"]
+    done = vendor(*words[2:], "--dry-run", cwd=project)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(

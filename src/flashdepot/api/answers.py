@@ -46,7 +46,7 @@ def host(python: str | None = None, depot: Path | None = None) -> HostRecord:
 
 
 def doctor(
-    intention: Intention = Intention.BUILD, request: LibraryRequest = _ANY, *, host: HostRecord | None = None
+    intention: Intention = Intention.INSTALL, request: LibraryRequest = _ANY, *, host: HostRecord | None = None
 ) -> list[Diagnosis]:
     """What stands in the way of an intention on a host, worst first; nothing but the record is checked."""
     return examine(host or probe(), intention, request)

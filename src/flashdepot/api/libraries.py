@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -126,11 +127,11 @@ def vendor(
 
 
 def check_vendored(
-    folder: Path, request: LibraryRequest = ANY, *, host_file: str | None = None, **how: Unpack[How]
+    folder: Path, request: LibraryRequest = ANY, *, machine: Mapping[str, Any] = {}, **how: Unpack[How]
 ) -> VendorReport:
     """Whether the libraries in a project's tree are whole, and serve a host and what the project asks.
 
-    :param host_file: the path of the host's record, for the commands that are advised.
+    :param machine: how the host was named, as options of the commands that are advised.
     :raises UsageError: when the folder was not written by :func:`vendor`.
     :raises IntegrityError: when its index is damaged.
     """
@@ -138,7 +139,7 @@ def check_vendored(
     from flashdepot.link.vendor_check import check  # noqa: PLC0415
 
     depot = how["depot"]
-    return check(folder, request, how.get("host") or probe(depot=depot.root), host_file, depot)
+    return check(folder, request, how.get("host") or probe(depot=depot.root), depot, machine)
 
 
 def link(

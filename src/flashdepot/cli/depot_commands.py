@@ -210,8 +210,8 @@ def gc(older_than: int, remove: tuple[str, ...], depot: Depot, *, yes: bool, dry
     forget = frozenset(depot.artifacts.named(key).manifest.recipe_key for key in remove)
     planned = plan(depot, datetime.timedelta(days=older_than), forget=forget)
     kept = (
-        f"Libraries and what they are made of stay, and so does what was used in the last {older_than} days or the last "
-        "hour. To free more: --remove KEY, or 'flashdepot depot clean --all'."
+        f"Libraries and what they are made of stay, and what was used in the last {f'{older_than} days' if older_than else 'hour'}. "
+        "To free more: --remove KEY, or 'flashdepot depot clean --all'."
     )
     return _freed(depot, planned, [] if planned.removals else [kept], yes=yes, dry_run=dry_run)
 

@@ -62,11 +62,11 @@ def host(save: Path | None, python: str | None, depot: Depot) -> View:
     "flashdepot doctor build --arch 90,120",
     "flashdepot doctor run --host node.json",
 )
-@click.argument("intention", type=click.Choice(_INTENTIONS), default="build")
+@click.argument("intention", type=click.Choice(_INTENTIONS), default="install")
 @option("--arch native|universal|80,90,...  GPU architectures to check for.  [default: native]")
 @options(environment_options, depot_option)
 def doctor(intention: str, arch: str | None, given: Given, depot: Depot) -> View:
-    """Find what prevents an INTENTION: install, build (the default), link or run. The worst comes first.
+    """Find what prevents an INTENTION: install (the default), build, link or run. The worst comes first.
 
     Each finding says what was found, why it matters and how to fix it. Exit code 0: it can work. 3: something is
     missing on the machine. 4: its hardware, driver or system cannot do it.
@@ -87,10 +87,9 @@ def _page(intention: str, findings: Sequence[Diagnosis], code: int) -> str:
         lines += [f"{severity_word(finding)}: {finding.observed}", f"  {finding.expected}"]
         lines += [f"  -> {finding.fix}"] if finding.fix else []
     blockers = sum(severity_word(f) == "blocker" for f in findings)
-    lines.append(
-        f"'{intention}' can work here." if code == 0 else f"'{intention}' cannot work here: {blockers} in the way."
-    )
-    return "\n".join(lines)
+    said = "can work here." if code == 0 else f"cannot work here: {blockers} in the way."
+    others = "|".join(other for other in _INTENTIONS if other != intention)
+    return "\n".join([*lines, f"'{intention}' {said} Of other intentions: flashdepot doctor {others}"])
 
 
 def describe(record: HostRecord) -> str:

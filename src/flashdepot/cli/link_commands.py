@@ -12,9 +12,9 @@ import msgspec
 from flashdepot.api import libraries as api
 from flashdepot.api.acquire import LibraryPlan
 from flashdepot.cli.app import CommandTable, LazyCommands
-from flashdepot.cli.common import View, command, flag, named_depot, option, options, path_option, show
+from flashdepot.cli.common import View, command, flag, option, options, path_option, show
 from flashdepot.cli.library_commands import plan_view
-from flashdepot.cli.options import MACHINE, Asked, library_options
+from flashdepot.cli.options import Asked, library_options, named_machine
 from flashdepot.errors import IncompatibleError
 from flashdepot.link.cargo_crate import CRATE, write_crate
 from flashdepot.link.library import LinkableLibrary, LinkKind
@@ -68,12 +68,6 @@ def _foretold(plan: LibraryPlan) -> NoReturn:
     """The answer of ``--dry-run``, which ends the command."""
     show(plan_view(plan))
     click.get_current_context().exit()
-
-
-def named_machine() -> dict[str, Any]:
-    """The machine and the depot that were named, as options of another command."""
-    said = click.get_current_context().params
-    return {**{name: said[name] for name in MACHINE}, "host": said["host_file"], "depot": named_depot()}
 
 
 def _shell() -> Shell:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import msgspec
 
-from flashdepot.cli.common import depot_option, flag, host_option, into, option, options, python_option
+from flashdepot.cli.common import depot_option, flag, host_option, into, named_depot, option, options, python_option
 from flashdepot.cli.terminal import terminal
 from flashdepot.depot import Depot
 from flashdepot.errors import UsageError
@@ -138,6 +138,12 @@ def _host(*, host_file: Path | None, **named: Any) -> HostRecord | None:
     if any(named.values()):
         return _given(host_file=host_file, **named).machine
     return saved_host(host_file) if host_file is not None else None
+
+
+def named_machine() -> dict[str, Any]:
+    """The machine and the depot that were named, as options of another command."""
+    said = click.get_current_context().params
+    return {**{name: said[name] for name in MACHINE}, "host": said["host_file"], "depot": named_depot()}
 
 
 machine_options = into("host", _host, *(_OPTIONS[name] for name in MACHINE), host_option)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -11,7 +10,7 @@ from flashdepot.api import libraries as api
 from flashdepot.api.acquire import LibraryPlan
 from flashdepot.cli.common import View, command, flag, is_quiet, options, path_option, warn
 from flashdepot.cli.library_commands import plan_view
-from flashdepot.cli.options import Asked, library_options
+from flashdepot.cli.options import Asked, library_options, named_machine
 from flashdepot.errors import UsageError
 from flashdepot.link.library import read_library
 from flashdepot.link.vendor_check import Status, TargetReport, VendorReport
@@ -50,9 +49,9 @@ def vendor(folder: Path, library: Path | None, asked: Asked, *, check: bool) -> 
     if check:
         if library is not None:
             raise UsageError("--check reads what is there, and --library puts something there.", hint="Leave one out.")
-        named = click.get_current_context().params["host_file"]
-        where: dict[str, Any] = {"host": asked.host, "host_file": str(named) if named else None, "depot": asked.depot}
-        report = api.check_vendored(folder, asked.wanted.request, **where)
+        report = api.check_vendored(
+            folder, asked.wanted.request, machine=named_machine(), host=asked.host, depot=asked.depot
+        )
         return View(report.to_json(), describe(report), status=report.status.exit_code)
     if asked.dry_run:
         plan = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -13,14 +13,15 @@ from msgspec.structs import replace
 
 from flashdepot.depot import Depot
 from flashdepot.errors import FlashdepotError, IncompatibleError, UsageError
-from flashdepot.fit.requests import unmet
+from flashdepot.fit.requests import needs_of_manifest, unmet
+from flashdepot.fit.rules import judge
 from flashdepot.kernels import default_family
 from flashdepot.kernels.c_layer import c_layer_digest
 from flashdepot.link.library import LinkableLibrary, read_library, read_manifest
 from flashdepot.link.vendor_files import Fault, FaultKind, examine_files, examine_manifest, pull_command, unlisted
 from flashdepot.link.vendor_folder import INDEX_NAME, VendoredTarget, VendorIndex, read_index
 from flashdepot.model.codec import plain
-from flashdepot.model.diagnosis import Command
+from flashdepot.model.diagnosis import Command, Verdict
 from flashdepot.model.host import HostRecord
 from flashdepot.model.manifest import MANIFEST_NAME, Manifest
 from flashdepot.model.recipe import PUBLISHED
@@ -28,6 +29,7 @@ from flashdepot.model.request import Gpus, LibraryRequest, Request
 from flashdepot.model.selection import DEFAULT_FAMILY
 from flashdepot.model.target import Platform, spell
 from flashdepot.resolve.library import understand
+from flashdepot.resolve.own_wheels import OLDER_CUDA
 
 
 class Status(str, Enum):
@@ -148,14 +150,14 @@ def expected(manifest: Manifest, wanted: LibraryRequest, host: HostRecord, depot
     return replace(request, cuda_major=need.cuda_major)
 
 
-def rebuild_command(directory: str, manifest: Manifest, wanted: LibraryRequest, host_file: str | None) -> str:
+def rebuild_command(directory: str, manifest: Manifest, wanted: LibraryRequest, machine: Mapping[str, Any]) -> str:
     """The command that puts a library for this host there: what the project says, else a selection like this one's."""
     words = wanted.words()
     if not wanted.names_selection:
         words |= _selection_words(manifest)
     if manifest.upstream.origin == PUBLISHED:
         words.setdefault("upstream", manifest.upstream.version)
-    return str(Command("vendor", {**words, "host": host_file}, (directory,)))
+    return str(Command("vendor", {**words, **machine}, (directory,)))
 
 
 def _selection_words(manifest: Manifest) -> dict[str, str]:
@@ -233,14 +235,15 @@ def _upstream(manifest: Manifest, request: Request, newest: str, c_layer: str) -
 
 
 def check(
-    directory: Path, wanted: LibraryRequest, host: HostRecord, host_file: str | None, depot: Depot
+    directory: Path, wanted: LibraryRequest, host: HostRecord, depot: Depot, machine: Mapping[str, Any]
 ) -> VendorReport:
     """Look at every target of a folder; all of their bytes are read, and nothing is changed.
 
+    :param machine: how the host was named, as options of the commands that are advised.
     :raises UsageError: when the folder was not written by ``vendor``, or for a word that is not known.
     """
     index = require_index(directory)
-    targets = tuple(_check_target(directory, target, wanted, host, host_file, depot) for target in index.targets)
+    targets = tuple(_check_target(directory, target, wanted, host, depot, machine) for target in index.targets)
     return VendorReport(str(directory), targets)
 
 
@@ -287,8 +290,8 @@ def _check_target(
     target: VendoredTarget,
     wanted: LibraryRequest,
     host: HostRecord,
-    host_file: str | None,
     depot: Depot,
+    machine: Mapping[str, Any],
 ) -> TargetReport:
     folder = directory / target.folder
     fault = examine_manifest(folder, target.manifest_digest)
@@ -309,7 +312,12 @@ def _check_target(
     if report.status is Status.DAMAGED:
         return replace(report, fix=_fix(directory, report.folder, report.faults))
     if report.status is Status.DOES_NOT_FIT:
-        return replace(report, fix=rebuild_command(str(directory), manifest, wanted, host_file))
+        too_new = any(
+            reason.id == "driver" and reason.verdict is Verdict.MISFIT
+            for reason in judge(needs_of_manifest(manifest), request.facts)
+        )
+        cuda = {"cuda": str(OLDER_CUDA)} if too_new and manifest.toolchain.cuda.major > OLDER_CUDA.major else {}
+        return replace(report, fix=rebuild_command(str(directory), manifest, wanted, {**cuda, **machine}))
     return report
 
 

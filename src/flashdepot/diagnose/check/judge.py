@@ -146,7 +146,8 @@ def _judge_driver(binary: Binary, gpu: Architecture, driver: Version) -> Iterato
             floors.append(min(floor for floor in usable if floor is not None))
     if floors:
         floor = max(floors)
-        fix = f"Update the driver (data-centre GPUs: or install cuda-compat for {floor}), or take a build for {gpu.sm}."
+        build = f"one that CUDA {driver.major} built" if driver.major < floor.major else f"a build for {gpu.sm}"
+        fix = f"Update the driver (data-centre GPUs: or install cuda-compat for {floor}), or take {build}."
         fits = floor <= driver
         seen, has = f"code for drivers of CUDA {floor} or newer", f"a driver for CUDA {driver}"
         outcome = Outcome.FITS if fits else Outcome.MISFIT
