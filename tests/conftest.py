@@ -19,7 +19,7 @@ import hypothesis
 import pytest
 
 from support import own_world, tiers
-from support.tools import tool
+from support.tools import need_nvcc, tool
 
 # The tools of the group `dev` (uv, ruff) are found as in an activated environment, whichever way pytest was started.
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
@@ -67,6 +67,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip what needs a program that does not work here."""
     tiers.watch(item)
+    if item.get_closest_marker("nvcc"):
+        need_nvcc()
     for marker in item.iter_markers("needs"):
         for name in marker.args:
             tool(name)
@@ -134,6 +136,7 @@ def _obtain(family: str, depot: Path) -> Path:
 @pytest.fixture(scope="session")
 def quick_library(flashdepot: Any) -> Path:
     """A library of the profile `quick`, compiled by a real nvcc (about a minute on two cores the first time)."""
+    need_nvcc()
     return Path(flashdepot("get", "--profile", "quick", "--arch", "80,90")["path"])
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from flashdepot.process.run import run_python
 from support import forge
-from support.tools import flashdepot_in
+from support.tools import flashdepot_in, posix
 from support.venvs import make_environment
 
 MODULES = ("json", "sysconfig", "platform", "site", "sitecustomize", "usercustomize", "torch", "pip", "flash_attn")
@@ -87,6 +87,7 @@ def test_modules_in_the_current_folder_in_pythonpath_and_in_the_users_site_do_no
     assert "Internal error" not in done.stderr
 
 
+@posix("folder of a user's own packages that HOME names")
 def test_the_users_site_of_an_interpreter_outside_of_an_environment_does_not_run(trap: Trap, tmp_path: Path) -> None:
     """A virtual environment has no such folder; the interpreter that it was made of has."""
     python = str(Path(sys.base_prefix, "bin", f"python{sys.version_info[0]}.{sys.version_info[1]}"))
@@ -160,6 +161,7 @@ def test_the_venv_of_another_user_above_is_not_started(
         assert f"--python {shared / '.venv'}" in said
 
 
+@posix("modes of files")
 def test_a_venv_that_everybody_may_write_to_is_not_started(trap: Trap, tmp_path: Path) -> None:
     python = planted_venv(tmp_path / "project", trap)
     python.parent.chmod(0o777)

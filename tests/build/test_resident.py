@@ -21,6 +21,7 @@ from flashdepot.events import BuildProgress
 from flashdepot.model.limits import Limits
 from flashdepot.model.recipe import Action
 from support.recipes import TOOLS, make_recipe
+from support.tools import posix
 
 PROGRAM = """
 import json, os, pathlib, signal, sys, time
@@ -128,6 +129,7 @@ def test_a_process_that_ends_takes_its_own_job_and_no_other(build: Build, more: 
     assert build(jobs("c", "d")).compiled == {"c", "d"}
 
 
+@posix("signal by which a process ends for want of memory")
 def test_one_that_the_system_kills_for_memory_is_tried_again(build: Build, journal: Path) -> None:
     with pytest.raises(CompileError, match="killed for memory 4 times"):
         build(jobs("a", dies=9))

@@ -28,7 +28,7 @@ from support.depots import (
     store_library,
     truncate,
 )
-from support.tools import makes_links
+from support.own_world import makes_links
 
 SHARED = "lib/shared/libflashattention.so.1"
 

@@ -16,7 +16,7 @@ import pytest
 from flashdepot.depot import Depot
 from flashdepot.errors import IntegrityError, MissingToolError
 from support.depots import flip_and_keep_times, flip_bit, make_older, put_bytes, truncate
-from support.tools import needs_links, posix
+from support.tools import posix
 
 
 def leftovers(depot: Depot) -> list[Path]:
@@ -108,7 +108,6 @@ def test_a_blob_that_changed_behind_its_times_is_read_again(depot: Depot, monkey
     assert depot.blobs.find(digest) is None
 
 
-@needs_links
 def test_a_link_in_the_place_of_a_blob_is_not_followed(depot: Depot, problems: list[str], tmp_path: Path):
     digest = put_bytes(depot, b"right")
     (tmp_path / "elsewhere").write_bytes(b"right")

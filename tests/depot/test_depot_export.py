@@ -11,7 +11,7 @@ from flashdepot.errors import IntegrityError, MissingToolError, UsageError
 from flashdepot.files.atomic import read_json, sha256_file
 from flashdepot.model.manifest import Manifest, ManifestFile
 from support.depots import LIBRARY_FILES, LINK, flip_bit, store_library
-from support.tools import makes_links
+from support.own_world import makes_links
 
 HEADER = "include/flash_attention.h"
 LINKS = [LINK.path] if makes_links() else []

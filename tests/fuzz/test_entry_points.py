@@ -14,6 +14,7 @@ from flashdepot.errors import IntegrityError
 from flashdepot.install.inspection import declared_programs
 from fuzz.test_readers import TRIES, mutated
 from support import forge
+from support.tools import posix
 
 SEEDS = (
     b"[console_scripts]\nattend = flash_attn:main\nattend-2.x = flash_attn.cli:main\n\n[gui_scripts]\nview=a:b\n",
@@ -50,6 +51,7 @@ def accepted(chance: random.Random, wanted: int) -> list[tuple[bytes, list[str]]
     return list(found.items())
 
 
+@posix("programs without .exe")
 @pytest.mark.parametrize("name", ["uv", "pip"])
 def test_pip_and_uv_write_the_programs_that_we_read(tmp_path: Path, name: str) -> None:
     """All in one run of the installer: what it refused would end that with an error."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+import shutil
 import subprocess
 import threading
 from pathlib import Path
@@ -21,10 +22,8 @@ def contents(library: Library) -> Contents:
 
 
 def has_gpu() -> bool:
-    try:
-        return subprocess.run(["nvidia-smi", "-L"], capture_output=True, check=False).returncode == 0
-    except FileNotFoundError:
-        return False
+    program = shutil.which("nvidia-smi")
+    return program is not None and subprocess.run([program, "-L"], capture_output=True, check=False).returncode == 0
 
 
 def test_build_info_says_what_quick_holds(library: Library, contents: Contents) -> None:

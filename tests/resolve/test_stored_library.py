@@ -21,7 +21,7 @@ from flashdepot.model.target import Architecture, Version
 from support.depots import flip_bit, store_library
 from support.recipes import architectures
 from support.toolkits import make_host
-from support.tools import needs_links, posix
+from support.tools import posix
 from support.upstreams import default_version, find_sdist
 
 H100 = Gpu("NVIDIA H100", Architecture(9, 0), 80 * 10**9)
@@ -65,7 +65,6 @@ def get(depot: Path, host: HostRecord, *arguments: str) -> tuple[int, Any, str]:
 BARE = make_host(gcc=(), driver="580.95")
 
 
-@needs_links
 def test_a_library_that_can_do_more_is_a_hit_on_a_machine_without_any_compiler(depot: Path) -> None:
     code, document, _ = get(depot, BARE, "--arch", "80")
     assert (code, document["status"]) == (0, "hit")
@@ -172,7 +171,6 @@ def test_a_library_with_the_c_layer_of_another_release_is_not_taken(depot: Path)
     assert "has the C layer of another flashdepot (0.0.9)" in said
 
 
-@needs_links
 def test_out_copies_the_library_and_the_copy_can_be_moved(depot: Path, tmp_path: Path) -> None:
     _, document, _ = get(depot, replace(BARE, gpus=(H100,)), "--out", str(tmp_path / "vendor"))
     assert document["path"] == str(tmp_path / "vendor")

@@ -24,8 +24,8 @@ from flashdepot.model.recipe import Tool, ToolchainId, UpstreamId
 from flashdepot.model.request import Request
 from flashdepot.model.selection import Dtype, Feature, Pass, Selection, Unit
 from flashdepot.model.target import Platform, Version
+from support.own_world import makes_links
 from support.recipes import architectures
-from support.tools import makes_links
 
 UPSTREAM = {"fa2": UpstreamId("2.8.3.post2", "a" * 64)}
 LIBRARY_FILES = {

@@ -42,6 +42,7 @@ from flashdepot.toolchain import wheels, zig
 from support.depots import make_record, make_request, record_unit, store_library
 from support.own_world import CONFIG
 from support.servers import RemoteServer, serve_remote
+from support.tools import need_nvcc
 from support.upstreams import cutlass_files, make_sdist, sdists_toml, tree_files
 
 VERSION = "9.9.9"
@@ -89,6 +90,7 @@ class World:
 
 def make_world(folder: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     """Pin a small sdist and a stand-in toolkit, which come from a folder in place of an index."""
+    need_nvcc()
     monkeypatch.setenv(UNCONFINED, "1")  # the compilers keep a journal
     index = folder / "index"
     index.mkdir(parents=True)

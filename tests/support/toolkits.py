@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from flashdepot.files.folders import make_whole
 from flashdepot.host.probe import this_platform
@@ -18,6 +15,7 @@ from flashdepot.model.host import CudaToolkit, Gpu, HostCompiler, HostRecord
 from flashdepot.model.target import Platform, Version
 from flashdepot.toolchain.zig import compiling_version, zig_folder
 from support.programs import INCLUDE, RECORDER, compile_c
+from support.tools import need_nvcc
 
 CODES = {
     "11.8": "70 75 80 86 87 89 90",
@@ -31,8 +29,7 @@ NEWEST_CLANG = {"11.8": 14, "12.4": 17, "12.8": 19, "13.0": 20}
 
 def make_toolkit(root: Path, release: str) -> CudaToolkit:
     """A folder that looks like the CUDA toolkit of a release."""
-    if os.name != "posix":
-        pytest.skip("the stand-in for nvcc is a shell script")
+    need_nvcc()
     files = [
         "bin/cudafe++",
         "bin/ptxas",

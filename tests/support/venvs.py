@@ -16,8 +16,8 @@ import pytest
 
 from flashdepot.cli.app import run
 from support import forge
+from support.own_world import makes_links
 from support.programs import compile_recorder
-from support.tools import makes_links
 
 TORCH = """\
 import types

@@ -25,7 +25,6 @@ from flashdepot.process.run import Finished
 from flashdepot.toolchain import cute_dsl, wheels, zig
 from flashdepot.toolchain.linked import disk_full, require
 from support.servers import IndexServer, serve_index
-from support.tools import needs_links
 
 LINUX = Platform("linux", "x86_64")
 ZIG = "0.14.1"
@@ -161,7 +160,6 @@ def test_zig_can_be_run_and_brings_what_our_targets_read(index: IndexServer, tmp
     assert not (made.lib / "docs").exists()
 
 
-@needs_links
 def test_what_is_kept_for_links_may_hold_notes_that_lead_nowhere(index: IndexServer, tmp_path: Path) -> None:
     """zig notes what it linked as the text of a link; what an earlier release kept has one."""
     made = zig.provide_zig(LINUX, tmp_path, lambda _: None, ZIG)

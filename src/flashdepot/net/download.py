@@ -145,6 +145,7 @@ class _Transfer:
             if not start:
                 write_json(self.origin_file, msgspec.to_builtins(_Origin(self.server, _validator(response))))
             self._require_room(start, total)
+            most = self.remote.size or _LARGEST
             # Unbuffered: what was received is there whatever happens to this process.
             with self.part.open("r+b" if start else "wb", buffering=0) as file:
                 if start:
@@ -155,9 +156,11 @@ class _Transfer:
                     file.write(chunk)
                     start += len(chunk)
                     self.fetched += len(chunk)
-                    if start > (self.remote.size or _LARGEST):
-                        raise self._wrong_size(f"more than {start}")
                     self.on_progress(start, total)
+                    if start > most:
+                        break
+            if start > most:  # the file is closed by now: Windows removes none that is open
+                raise self._wrong_size(f"more than {start}")
 
     def _agree(self, response: requests.Response, have: int) -> tuple[int, int | None]:
         """Where the server's bytes begin, and how many the whole file has; :raises IntegrityError: for other bytes."""
