@@ -27,7 +27,7 @@ own_world.enter()
 # A shell's background jobs ignore Ctrl-C, and so would every program that a test starts and interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# What the tests compile was agreed to by whoever runs them; those about consent take this back.
+# Who runs the tests agrees to what they compile; those about consent take this back.
 os.environ["FLASHDEPOT_BUILD"] = "always"
 
 hypothesis.settings.register_profile("tests", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
@@ -61,7 +61,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    return tiers.is_passed_over(collection_path, config) or None
+    return tiers.is_skipped(collection_path, config) or None
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -55,7 +55,7 @@ def test_a_folder_and_a_request_contradict_each_other(tmp_path: Path) -> None:
         api.link(QUICK, library=tmp_path, depot=api.Depot(tmp_path / "depot"))
 
 
-def test_a_library_is_not_built_for_a_platform_that_is_no_target(tmp_path: Path) -> None:
+def test_a_library_is_not_built_for_a_platform_that_is_not_a_target(tmp_path: Path) -> None:
     elsewhere = HostRecord(
         platform=Platform("linux", "riscv64"),
         os_name="elsewhere",

@@ -49,7 +49,7 @@ HOSTILE = {
     "a script in place of activate": {"flash_attn-2.8.3.data/scripts/activate": b"#!/bin/sh\n"},
     "a script of pip's": {"flash_attn-2.8.3.data/scripts/pip9": b"#!/bin/sh\n"},
     "a broken header": lines(b"[console_scripts]\nrun = a:b\n[foo = a:b\npip = a:b\n"),
-    "a broken header alone": lines(b"[console_scripts\npip = a:b\n"),
+    "only a broken header": lines(b"[console_scripts\npip = a:b\n"),
     "a file in other letters": {"flash_attn-2.8.3.DIST-INFO/ENTRY_POINTS.TXT": b"[console_scripts]\npip = a:b\n"},
     **{
         f"a header after {name}": lines(b"[console_scripts]\nrun = a:b", end, b"[other]\npip = a:b\n")
@@ -140,7 +140,7 @@ def test_a_journal_that_was_planted_brings_nothing_in(prefix: Path, tmp_path: Pa
 
 
 @as_root
-def test_a_journal_of_another_user_is_not_believed(prefix: Path) -> None:
+def test_a_journal_of_another_user_is_not_trusted(prefix: Path) -> None:
     (prefix / "mine").write_text("precious")
     plant(prefix, [], [str(prefix / "mine")])
     subprocess.run(["chown", "-R", str(SOMEBODY), str(prefix / ".flashdepot-install")], check=True)
@@ -149,7 +149,7 @@ def test_a_journal_of_another_user_is_not_believed(prefix: Path) -> None:
     assert (prefix / "mine").read_text() == "precious"
 
 
-def test_a_link_in_the_place_of_the_copies_is_not_followed(prefix: Path, tmp_path: Path) -> None:
+def test_a_link_in_place_of_the_copies_is_not_followed(prefix: Path, tmp_path: Path) -> None:
     (tmp_path / "away").mkdir()
     (prefix / ".flashdepot-install").symlink_to(tmp_path / "away")
     with pytest.raises(FlashdepotError), EnvironmentChange(prefix, pytest.fail):
@@ -229,7 +229,7 @@ url = "{url}"
 
 
 @pytest.mark.parametrize("source", ["official", "mjun0812", "anything"])
-def test_a_lock_without_a_digest_is_not_believed_whatever_it_calls_its_source(
+def test_a_lock_without_a_digest_is_not_trusted_whatever_it_calls_its_source(
     bare_venv: Venv, tmp_path: Path, source: str
 ) -> None:
     add_torch(bare_venv)

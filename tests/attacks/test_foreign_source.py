@@ -1,4 +1,4 @@
-"""Source that nobody vouches for tries to read what is not its own, or to reach the network, while it is compiled."""
+"""Untrusted source tries to read what is not its own, or to reach the network, while it is compiled."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def everything_read(root: Path) -> bytes:
 
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
 @pytest.mark.parametrize("place", PLACES)
-def test_what_is_no_file_of_the_tree_is_refused_by_its_name(
+def test_what_is_not_a_file_of_the_tree_is_refused_by_its_name(
     tree: Path, place: str, plant: Callable[[Path], None]
 ) -> None:
     path = tree / place
@@ -139,7 +139,7 @@ def test_a_copy_without_links_serves_as_the_message_says(tree: Path) -> None:
     assert read_folder(Fa2Layout(), tree.parent / "copy").id.digest == before
 
 
-def test_links_on_the_way_to_the_tree_and_beside_its_sources_are_the_users_own(tree: Path) -> None:
+def test_links_on_the_way_to_the_tree_and_next_to_its_sources_are_the_users_own(tree: Path) -> None:
     before = source_digest(Fa2Layout(), PlainFiles(tree))
     (tree / "AGENTS.md").symlink_to("/")  # as upstream has one
     (tree / "csrc" / "cutlass" / ".git").write_text("gitdir: ../../.git/modules/csrc/cutlass\n")

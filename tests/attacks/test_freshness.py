@@ -45,7 +45,7 @@ def replaced(
     return before, new
 
 
-def test_whoever_has_seen_a_newer_state_of_a_remote_takes_no_older_one(
+def test_a_reader_of_a_newer_state_of_a_remote_takes_no_older_one(
     replaced: tuple[dict[str, bytes], Manifest], reader: Party, team: RemoteSettings, server: RemoteServer
 ) -> None:
     opened = reader.remotes(team).all()[0]
@@ -60,7 +60,7 @@ def test_whoever_has_seen_a_newer_state_of_a_remote_takes_no_older_one(
     assert reader.fetch(team) == replaced[1]
 
 
-def test_an_old_library_beside_a_new_state_is_not_taken(
+def test_an_old_library_next_to_a_new_state_is_not_taken(
     replaced: tuple[dict[str, bytes], Manifest], reader: Party, team: RemoteSettings, server: RemoteServer
 ) -> None:
     server.files.update({path: data for path, data in replaced[0].items() if path.startswith("signed/libraries/")})
@@ -68,7 +68,7 @@ def test_an_old_library_beside_a_new_state_is_not_taken(
     assert "does not stand for" in reader.warnings[-1]
 
 
-def test_a_state_that_is_shown_for_ever_ends(
+def test_a_state_that_is_shown_always_ends(
     pushed: Manifest, maker: Party, reader: Party, team: RemoteSettings, days_later: Move
 ) -> None:
     days_later(181)
@@ -147,7 +147,7 @@ def test_a_memory_that_is_damaged_opens_nothing(
     assert "seen.json cannot be used" in reader.warnings[-1]
 
 
-def test_a_record_with_55000_signatures_is_passed_over_and_replaced(
+def test_a_record_with_55000_signatures_is_skipped_and_replaced(
     pushed: Manifest, maker: Party, reader: Party, team: RemoteSettings, server: RemoteServer
 ) -> None:
     junk = tuple((f"{number:064x}", "00" * 16) for number in range(55_000))

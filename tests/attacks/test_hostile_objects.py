@@ -70,7 +70,7 @@ def test_what_a_source_asks_for_by_a_pragma_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [("-flto",), ("-flto=thin",), ("-shared", "-nostdlib"), ("-m32",)])
-def test_what_is_no_object_for_this_cpu_is_refused(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_what_is_not_an_object_for_this_cpu_is_refused(tmp_path: Path, words: tuple[str, ...]) -> None:
     made = compiled(tmp_path, "int a;\n", *(word for word in words if word.startswith(("-f", "-m"))))
     if "-shared" in words:
         assert CLANG
@@ -84,7 +84,7 @@ def test_what_is_no_object_for_this_cpu_is_refused(tmp_path: Path, words: tuple[
     "data",
     [b"INPUT(/etc/passwd)", b"!<thin>\n//", b"!<arch>\n", b"", b"\x7fELF", b"\0\0\xff\xff" + bytes(40), b"BC\xc0\xde"],
 )
-def test_scripts_archives_and_the_like_are_no_objects(tmp_path: Path, data: bytes) -> None:
+def test_scripts_archives_and_similar_are_not_objects(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "unit.o").write_bytes(data)
     with pytest.raises(FlashdepotError):
         require_plain(tmp_path / "unit.o")

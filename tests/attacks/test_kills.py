@@ -97,7 +97,7 @@ class House:
         self._usual = time.monotonic() - begun
 
     def start(self, command: str) -> subprocess.Popen[bytes]:
-        """Start a command in a session of its own, so that a kill hits it alone."""
+        """Start a command in a session of its own, so that a kill hits only it."""
         words = [sys.executable, "-m", "flashdepot", *command.split(), "--depot", str(self.folder / "depot")]
         if command == "depot gc":
             words += ["--older-than", "0", "--yes"]

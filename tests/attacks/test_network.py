@@ -136,7 +136,7 @@ def test_an_index_page_without_end_is_left(liar: Liar, tmp_path: Path) -> None:
         ("application/pdf", "%PDF"),
     ],
 )
-def test_a_page_that_makes_no_sense_is_told_in_a_sentence(liar: Liar, tmp_path: Path, kind: str, text: str) -> None:
+def test_a_page_that_makes_no_sense_is_refused_in_a_sentence(liar: Liar, tmp_path: Path, kind: str, text: str) -> None:
     liar.headers = {"Content-Type": kind}
     liar.body = says(text.encode())
     with pytest.raises(NetworkError, match=r"package index"):
@@ -209,7 +209,7 @@ def test_a_listing_that_unpacks_to_gigabytes_is_left(liar: Liar, tmp_path: Path)
 @pytest.mark.parametrize(
     "address", ["javascript:alert(1)//x-1-py3-none-any.whl", "JavaScript:x", "data:text/html,x", " javascript:x"]
 )
-def test_an_address_that_runs_a_script_is_no_link_on_the_page(address: str) -> None:
+def test_an_address_that_runs_a_script_is_not_a_link_on_the_page(address: str) -> None:
     tags = ("cp312", "cp312", "linux_x86_64")
     wheel = PublishedWheel("flash-attn", "2.8.3", "12", "2.8", True, *tags, "evil", address, 1, "", True, (), "")
     unseen = wheel._replace(seen=False)

@@ -74,9 +74,7 @@ def writer(request: pytest.FixtureRequest, quick_library: Path, real_depot: Path
 
 
 @pytest.mark.nvcc
-def test_a_link_in_the_place_of_any_folder_or_file_is_neither_followed_nor_replaced(
-    writer: Writer, tmp_path: Path
-) -> None:
+def test_a_link_in_place_of_any_folder_or_file_is_neither_followed_nor_replaced(writer: Writer, tmp_path: Path) -> None:
     out, away, victim = tmp_path / "out", tmp_path / "away", tmp_path / "home"
     assert writer(out).status == 0
     shutil.copytree(out, victim, symlinks=True)
@@ -105,7 +103,7 @@ def test_a_link_in_the_place_of_any_folder_or_file_is_neither_followed_nor_repla
 
 @pytest.mark.nvcc
 @pytest.mark.parametrize("writer", ["get", "cargo", "candle-crate"], indirect=True)
-def test_a_folder_that_holds_something_else_is_refused_and_left_alone(writer: Writer, tmp_path: Path) -> None:
+def test_a_folder_that_holds_something_else_is_refused_and_left_untouched(writer: Writer, tmp_path: Path) -> None:
     (tmp_path / "Cargo.toml").write_bytes(b"mine")
     done = writer(tmp_path)
     assert (done.status, str(tmp_path) in done.err) == (2, True)
@@ -240,7 +238,7 @@ def test_a_wheel_replaces_nothing_that_has_its_name(real_depot: Path, tmp_path: 
 
 @pytest.mark.nvcc
 @pytest.mark.parametrize("out", ["/dev/null/x", "/dev/null", "loop/x", "loop"])
-def test_a_path_that_no_folder_can_have_is_told(real_depot: Path, tmp_path: Path, out: str) -> None:
+def test_a_path_that_no_folder_can_have_is_named(real_depot: Path, tmp_path: Path, out: str) -> None:
     (tmp_path / "loop").symlink_to("loop")
     words = ("--profile", "quick", "--arch", "80,90", "--depot", real_depot, "--out", tmp_path / out)
     for command in ("get", "wheel"):

@@ -165,7 +165,7 @@ def test_a_link_is_judged_by_the_file_that_it_leads_to(project: Path, flashdepot
     assert "verybody may write to its folder" in flashdepot("get").stderr
 
 
-def test_a_list_of_consents_that_everybody_may_write_to_is_not_believed(
+def test_a_list_of_consents_that_everybody_may_write_to_is_not_trusted(
     project: Path, flashdepot: Run, tmp_path: Path
 ) -> None:
     write(project, 'cuda = "./evil"\narch = [80]\n')

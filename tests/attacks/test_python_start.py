@@ -1,4 +1,4 @@
-"""Code that lies in wait for an interpreter that flashdepot starts: it must not run."""
+"""Code that waits for an interpreter that flashdepot starts: it must not run."""
 
 from __future__ import annotations
 

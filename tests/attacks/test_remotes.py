@@ -70,7 +70,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("answer", HOSTILE)
-def test_whatever_a_remote_answers_is_a_miss_and_the_build_goes_on(answer: str, raw: Raw, reader: Party) -> None:
+def test_whatever_a_remote_answers_is_a_miss_and_the_build_continues(answer: str, raw: Raw, reader: Party) -> None:
     raw.reply = lambda _: HOSTILE[answer]
     team = RemoteSettings("team", raw.url, timeout=1.0)
     assert reader.fetch(team) is None
@@ -172,7 +172,7 @@ RANGES = {
 
 @pytest.mark.parametrize("begun", [b"the beginn", b"something e", b"the beginning, and the re"])
 @pytest.mark.parametrize("how", RANGES)
-def test_a_download_that_goes_on_is_right_whatever_the_server_makes_of_ranges(
+def test_a_download_that_continues_is_right_whatever_the_server_makes_of_ranges(
     how: str, begun: bytes, raw: Raw, tmp_path: Path
 ) -> None:
     whole = b"the beginning, and the rest"
@@ -359,7 +359,7 @@ def test_a_link_in_a_folder_remote_leads_no_push_out_of_it(link: str, maker: Par
 
 @pytest.mark.skipif(sys.platform == "win32", reason="symbolic links and FIFOs")
 @pytest.mark.parametrize("kind", ["file", "fifo", "device", "folder"])
-def test_a_link_in_the_place_of_a_file_of_a_folder_remote_is_not_read_and_is_replaced(
+def test_a_link_in_place_of_a_file_of_a_folder_remote_is_not_read_and_is_replaced(
     kind: str, maker: Party, reader: Party, disk: Path, tmp_path: Path
 ) -> None:
     remote = RemoteSettings("disk", disk.as_uri(), timeout=2.0)

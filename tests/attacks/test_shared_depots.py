@@ -159,7 +159,7 @@ def test_no_folder_of_a_depot_is_a_link(tmp_path: Path, name: str) -> None:
     assert contents(tmp_path) == before
 
 
-def test_gc_follows_no_link_that_lies_deeper(tmp_path: Path) -> None:
+def test_gc_follows_no_link_deeper_in_the_depot(tmp_path: Path) -> None:
     depot = Depot(tmp_path / "depot")
     record = record_unit(depot, tmp_path / "work")
     victim = tmp_path / "victim"
@@ -202,7 +202,7 @@ def test_a_lock_that_is_a_link_empties_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["a file", "a folder under a file", "a loop"])
-def test_what_can_be_no_depot_is_told(tmp_path: Path, kind: str) -> None:
+def test_what_cannot_be_a_depot_is_named(tmp_path: Path, kind: str) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "loop").symlink_to("loop")
     root = tmp_path / {"a file": "file", "a folder under a file": "file/depot", "a loop": "loop/depot"}[kind]
@@ -220,7 +220,7 @@ def test_a_trusted_user_that_does_not_exist_is_a_typing_error(tmp_path: Path) ->
 
 @pytest.mark.skipif(os.name != "posix", reason="errors of POSIX")
 @pytest.mark.parametrize("code", [errno.EIO, errno.ESTALE, errno.ELOOP, errno.EACCES, errno.ENAMETOOLONG, errno.ENOSPC])
-def test_an_error_of_the_disk_is_told_and_no_traceback_wherever_it_comes_from(
+def test_an_error_of_the_disk_is_named_and_no_traceback_wherever_it_comes_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], code: int
 ) -> None:
     def fail(_artifacts: Artifacts) -> list[object]:
@@ -245,7 +245,7 @@ def test_a_file_that_cannot_be_read_ends_in_a_sentence() -> None:
     assert "Internal error" not in done.stderr
 
 
-def test_a_wheel_of_ones_own_is_installed_beside_a_depot_that_may_not_be_written(
+def test_a_wheel_of_ones_own_is_installed_with_a_depot_that_may_not_be_written(
     command: Run, environment: Venv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(DepotLayout, "new_temporary", lambda _layout, purpose: pytest.fail(f"it wrote {purpose}"))

@@ -61,7 +61,7 @@ while held:
 def test_too_many_open_files_say_how_to_allow_more() -> None:
     """However many are free, from none on: another call of the system is refused each time."""
     hints = run([sys.executable, "-c", TOO_MANY]).stdout.splitlines()
-    assert len(hints) > 3  # the files for what it writes alone are three
+    assert len(hints) > 3  # what it writes takes three files
     assert all("ulimit -n" in hint for hint in hints)
 
 

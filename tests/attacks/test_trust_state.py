@@ -74,7 +74,7 @@ WAYS: dict[str, Callable[[UserSettings], None]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_whoever_ever_trusted_a_key_takes_no_unsigned_index(
+def test_a_user_who_ever_trusted_a_key_takes_no_unsigned_index(
     way: str, settings: UserSettings, unsigned_index: str
 ) -> None:
     assert read_index_record(unsigned_index).wheels == ()

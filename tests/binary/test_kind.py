@@ -44,7 +44,7 @@ def test_a_file_is_known_by_its_first_bytes(head: bytes, kind: FileKind) -> None
     assert identify(Window.of(head, "file")) is kind
 
 
-def test_elf_files_are_told_apart_by_their_type(tmp_path: Path) -> None:
+def test_elf_files_are_distinguished_by_their_type(tmp_path: Path) -> None:
     made = {
         forge.shared_library(tmp_path): FileKind.ELF_SHARED,
         forge.object_file(tmp_path, "int f;"): FileKind.ELF_OBJECT,
@@ -290,7 +290,7 @@ def test_a_zip_that_unpacks_to_too_much_is_refused_before_it_is_unpacked(tmp_pat
         read_wheel_file(path)
 
 
-def test_a_zip_without_record_is_no_wheel(tmp_path: Path) -> None:
+def test_a_zip_without_record_is_not_a_wheel(tmp_path: Path) -> None:
     path = tmp_path / "x-1-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("x.py", "")

@@ -222,7 +222,7 @@ def test_a_source_that_changes_while_it_is_compiled_is_noticed_even_if_it_looks_
     changed = bench.folder / "src" / "h.h"
     age = f"\nage {changed}" if looks == "old" else ""
     bench.source("a.src", f"include h.h\nsleep 0.05\ntouch {changed}{age}")
-    time.sleep(0.1)  # a change within the tick in which a file was last looked at cannot be told
+    time.sleep(0.1)  # a change within the tick in which a file was last read cannot be seen
     with pytest.raises(CompileError, match="changed"):
         bench.build("a")
 
@@ -272,7 +272,7 @@ def test_jobs_and_memory_bound_what_runs_together(bench: Bench) -> None:
     assert together(bench.journal) == 2
 
 
-def test_a_compiler_killed_for_memory_runs_again_alone_and_the_build_succeeds(bench: Bench) -> None:
+def test_a_compiler_killed_for_memory_runs_again_by_itself_and_the_build_succeeds(bench: Bench) -> None:
     bench.source("a.src", f"sleep 0.1\ndie-once {bench.folder / 'died'}\nsleep 0.2")
     for name in "bcd":
         bench.source(f"{name}.src", "sleep 0.2")
@@ -284,7 +284,7 @@ def test_a_compiler_killed_for_memory_runs_again_alone_and_the_build_succeeds(be
     assert journal[again : again + 2] == ["start a", "end a"], "nothing ran next to it"
 
 
-def test_a_compiler_that_dies_even_alone_ends_the_build_with_what_to_do(bench: Bench) -> None:
+def test_a_compiler_that_dies_even_by_itself_ends_the_build_with_what_to_do(bench: Bench) -> None:
     bench.source("a.src", "die")
     with pytest.raises(CompileError, match="killed for memory 4 times, the last time by itself") as caught:
         bench.build("a")
@@ -390,7 +390,7 @@ def test_two_builds_at_once_compile_nothing_twice(bench: Bench) -> None:
     assert sorted(starts) == sorted(f"start {name}" for name in names)
 
 
-def test_a_build_goes_on_when_the_other_process_that_compiled_a_unit_is_killed(bench: Bench) -> None:
+def test_a_build_continues_when_the_other_process_that_compiled_a_unit_is_killed(bench: Bench) -> None:
     bench.source("a.src", "sleep 3")
     other = start(bench, ["a"])
     wait_for(lambda: bench.journal == ["start a"])

@@ -82,7 +82,7 @@ def test_units_are_spread_over_all_slots_at_once(farm: Farm, tmp_path: Path) -> 
     assert sorted(Counter(done["workers"].values()).values()) == [2, 2]
 
 
-def test_what_a_compiler_refuses_is_told_with_its_log(farm: Farm, tmp_path: Path) -> None:
+def test_what_a_compiler_refuses_is_reported_with_its_log(farm: Farm, tmp_path: Path) -> None:
     sources = {"bad.src": "fail bad.src(3): error: no such thing\n", "good.src": "# fine\n"}
     failed = FarmBuild(tmp_path, farm, sources, options={"keep_going": True}).run()
     assert "bad: the compiler ended with status 1: bad.src(3): error: no such thing" in failed["error"]
@@ -241,7 +241,7 @@ def test_every_slot_is_filled_and_memory_is_kept_to() -> None:
     assert spread(3, 9 * GB, (SMALL, LARGE)) == "bb"
 
 
-def test_what_is_to_run_alone_waits_for_a_worker_that_has_nothing_else() -> None:
+def test_what_must_run_by_itself_waits_for_a_worker_that_has_nothing_else() -> None:
     assert choose_worker((SMALL, LARGE), [(LARGE.address, GB)], 8 * GB, alone=True) == SMALL
     assert choose_worker((SMALL, LARGE), [(LARGE.address, GB)], 9 * GB, alone=True) is None
     assert choose_worker((SMALL,), [("tcp://dead", GB), ("", GB)], 8 * GB, alone=True) == SMALL

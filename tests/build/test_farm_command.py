@@ -1,4 +1,4 @@
-"""`--farm`: a cluster makes the same library; whoever reaches its scheduler runs programs on its workers."""
+"""`--farm`: a cluster makes the same library, and anyone who reaches its scheduler runs programs on its workers."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def test_a_source_that_is_wrong_is_refused_in_the_words_of_its_own_compiler(sour
     assert compiled(sources)[-3:] == ["d", "e", "e"]
 
 
-def test_what_changes_after_it_was_made_is_compiled_anew(sources: Path) -> None:
+def test_what_changes_after_it_was_made_is_compiled_again(sources: Path) -> None:
     outcome = build(sources, "depot", progress=Editor(sources))
     assert compiled(sources) == ["a", "b", "empty", "c", "d", "d", "e", "f"]
     objects = made(sources, outcome)

@@ -123,7 +123,7 @@ def test_another_toolkit_recompiles_everything(workshop: Workshop, tmp_path: Pat
     assert workshop.build("--cuda", str(copy))["units"]["compiled"] == 2
 
 
-def test_the_shared_library_exports_its_own_symbols_and_needs_the_c_library_alone(quick_library: Path) -> None:
+def test_the_shared_library_exports_its_own_symbols_and_needs_only_the_c_library(quick_library: Path) -> None:
     shared = quick_library / "lib/shared/libflashattention.so"
     facts = read_shared_library(shared)
     assert facts.soname == "libflashattention.so.1"

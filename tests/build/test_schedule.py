@@ -27,7 +27,7 @@ def test_nothing_starts_when_every_core_is_taken() -> None:
     assert next_job([Job("a", 1, 1)], [Job("b", 1, 1)], Capacity(1, GB)) is None
 
 
-def test_a_job_too_large_for_the_memory_waits_for_the_others_and_then_runs_alone() -> None:
+def test_a_job_too_large_for_the_memory_waits_for_the_others_and_then_runs_by_itself() -> None:
     large, small = Job("large", 500, 20 * GB), Job("small", 1, GB)
     capacity = Capacity(4, 8 * GB)
     assert next_job([large, small], [], capacity) == small
@@ -35,7 +35,7 @@ def test_a_job_too_large_for_the_memory_waits_for_the_others_and_then_runs_alone
     assert next_job([large], [], capacity) == large
 
 
-def test_a_job_that_was_killed_for_memory_runs_alone_with_a_higher_estimate() -> None:
+def test_a_job_that_was_killed_for_memory_runs_by_itself_with_a_higher_estimate() -> None:
     again = Job("a", 100, 4 * GB).after_out_of_memory()
     assert (again.peak, again.alone, again.tries) == (6 * GB, True, 1)
     other = Job("b", 10, GB)
@@ -52,7 +52,7 @@ def test_the_time_left_is_that_of_the_schedule_itself() -> None:
     assert foresee([], [], Capacity(2, GB)).seconds == 0
 
 
-def test_what_lies_ahead_is_all_jobs_their_time_and_the_most_memory_at_one_moment() -> None:
+def test_what_is_ahead_is_all_jobs_their_time_and_the_most_memory_at_one_moment() -> None:
     jobs = [Job("a", 30, 2 * GB), Job("b", 20, 3 * GB), Job("c", 10, 4 * GB)]
     both = foresee(jobs, [], Capacity(2, 64 * GB))
     assert (both.jobs, both.seconds, both.peak) == (frozenset("abc"), 30, 6 * GB)
@@ -70,7 +70,7 @@ jobs_strategy = st.lists(
 
 
 @given(jobs_strategy, st.integers(1, 8), st.integers(GB, 30 * GB))
-def test_every_job_starts_and_the_peaks_never_exceed_the_memory_but_for_one_alone(
+def test_every_job_starts_and_the_peaks_never_exceed_the_memory_except_for_a_single_one(
     jobs: list[Job], cores: int, memory: int
 ) -> None:
     waiting, running, started = list(jobs), [], []
@@ -89,7 +89,7 @@ def test_every_job_starts_and_the_peaks_never_exceed_the_memory_but_for_one_alon
 
 
 @given(jobs_strategy, st.integers(1, 8), st.integers(GB, 30 * GB))
-def test_the_time_left_lies_between_perfect_sharing_and_one_after_another(
+def test_the_time_left_is_between_perfect_sharing_and_one_after_another(
     jobs: list[Job], cores: int, memory: int
 ) -> None:
     left = foresee(jobs, [], Capacity(cores, memory)).seconds
@@ -126,7 +126,7 @@ def test_a_head_dim_that_was_never_measured_is_expected_to_cost_as_the_next_larg
     assert prior_of(make_unit(head_dim=512, pass_=Pass.BWD), recipe).peak > 6e9
 
 
-def test_what_was_seen_on_this_machine_replaces_the_expectation(tmp_path: Path) -> None:
+def test_a_measurement_on_this_machine_replaces_the_expectation(tmp_path: Path) -> None:
     recipe, action = make_recipe(), make_action()
     history = History(tmp_path / "estimates.json")
     history.add(action, recipe, 77.0, 5 * 10**9)

@@ -61,7 +61,7 @@ def test_strides_that_need_all_32_bits_are_not_taken_for_negative_ones(mha: Reco
 
 
 @pytest.mark.parametrize("rounded", [0, 32, 96, 4096])
-def test_what_candle_rounded_is_not_looked_at(mha: Recorded, rounded: int) -> None:
+def test_what_candle_rounded_is_ignored(mha: Recorded, rounded: int) -> None:
     assert mha(dense(d=160, d_rounded=rounded, seqlen_q_rounded=rounded, seqlen_k_rounded=rounded)) == Status.OK
     assert mha.args().head_dim == 160
 

@@ -120,7 +120,7 @@ def test_an_archive_that_is_missing_or_for_another_platform_is_refused(run: Scri
 
 @pytest.mark.parametrize("name", [NAME, "libflashattention.a"])
 @pytest.mark.parametrize("record", [True, False])
-def test_an_archive_elsewhere_is_held_against_the_record_beside_it(
+def test_an_archive_elsewhere_is_compared_with_the_record_next_to_it(
     run: Script, tmp_path: Path, name: str, record: bool
 ) -> None:
     other = tmp_path / "another"

@@ -198,7 +198,7 @@ def test_a_folder_for_a_build_script_that_takes_none_would_compile(project: Proj
     assert "takes no archive from CANDLE_FLASH_ATTN_BUILD_DIR: it would compile" in done.stdout
 
 
-def test_a_project_without_a_set_up_is_told_the_command(project: Project) -> None:
+def test_a_project_without_a_set_up_is_shown_the_command(project: Project) -> None:
     (project.root / ".cargo/config.toml").unlink()
     done = project.check()
     assert done.returncode == 2

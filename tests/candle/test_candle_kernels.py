@@ -67,7 +67,7 @@ def test_a_name_that_no_kernel_has_is_answered_with_those_that_there_are(crate: 
     assert all(name in refused.value.message for name in NAMES)
 
 
-def test_a_candle_whose_calls_need_none_is_told_so(crate: Path) -> None:
+def test_a_candle_whose_calls_need_none_hears_so(crate: Path) -> None:
     with pytest.raises(IncompatibleError, match=r"0\.9\.2 has no kernels that its calls here would need"):
         choose_kernels(crate, "all", line_of("0.9.2"), "0.9.2")
     with pytest.raises(IncompatibleError, match=r"candle-flash-attn-v3 0\.11\.1 has no kernels"):

@@ -81,7 +81,7 @@ def test_a_lock_file_that_names_no_single_crate_is_refused(
         read_candle_project(write_lock(tmp_path / "p", *packages))
 
 
-def test_a_folder_without_a_lock_file_is_told_how_to_get_one(tmp_path: Path) -> None:
+def test_a_folder_without_a_lock_file_learns_how_to_get_one(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is not a Cargo project"):
         read_candle_project(tmp_path)
     (tmp_path / "Cargo.toml").write_text("[package]\n")

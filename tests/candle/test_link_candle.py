@@ -122,7 +122,7 @@ def test_the_table_says_what_the_published_crates_say() -> None:
                 assert getattr(read, field) == getattr(lines[crate, version], field), (crate, version)
 
 
-def test_what_is_no_version_is_refused() -> None:
+def test_a_candle_version_that_cannot_be_read_is_refused() -> None:
     done = link_candle("--candle-version", "newest", "--build-dir", "b")
     assert done.returncode == 2
     assert "'newest' is not a version of candle-flash-attn" in done.stderr
@@ -228,7 +228,7 @@ def test_a_patched_crate_has_candles_rust_and_a_build_script_that_only_links(
     ran = cargo_run(program)
     assert ran.stderr.startswith(REFUSAL), ran.stderr
     assert link_candle(*options, CARGO_HOME=str(home)).returncode == 0  # a second time, over its own
-    assert (other / "manifest.json").is_file()  # beside those of other platforms
+    assert (other / "manifest.json").is_file()  # next to those of other platforms
     assert '"lib/linux-riscv64/manifest.json": "0"' in record.read_text()
 
 

@@ -158,7 +158,7 @@ def test_a_page_that_is_unchanged_though_it_was_never_fetched_is_an_error(github
     assert "nothing was kept of it" in done.err
 
 
-def test_what_makes_no_sense_in_a_listing_is_passed_over_and_named(github, update, listed):
+def test_what_makes_no_sense_in_a_listing_is_skipped_and_named(github, update, listed):
     evil = asset(wheel_name("cp311"))
     github.serve(
         START,

@@ -286,7 +286,7 @@ def build(tmp_path):
     return run
 
 
-def test_tables_become_a_catalog_that_tells_what_was_seen_from_what_is_expected(build):
+def test_tables_become_a_catalog_that_tells_what_was_observed_from_what_is_expected(build):
     seen = [
         {"url": COMMUNITY + wheel_name("cp312"), "sha256": ""},
         {"url": COMMUNITY + wheel_name("cp311"), "sha256": ""},

@@ -86,7 +86,7 @@ def test_nothing_is_fetched_from_elsewhere(shipped):
     assert table.has("meta", **{"http-equiv": "Content-Security-Policy"})
 
 
-def test_a_screen_reader_is_told_what_everything_is(shipped):
+def test_a_screen_reader_hears_what_everything_is(shipped):
     table = Table(shipped[1])
     assert len(table.has("th", scope="col")) >= 9
     assert len(table.has("th", scope="row")) >= len(table.shown())

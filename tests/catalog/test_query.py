@@ -98,7 +98,7 @@ def test_tags_are_said_as_people_say_them(tag, python, platform):
     assert (python_of(wheel(tag)), platform_words(wheel(tag))) == (python, platform)
 
 
-def test_rows_hold_wheels_that_differ_by_python_alone_and_the_newest_come_first():
+def test_rows_hold_wheels_that_differ_only_by_python_and_the_newest_come_first():
     table = rows(
         wheels(
             "flash_attn-2.8.3+cu128torch2.8-cp310-cp310-linux_x86_64.whl",

@@ -124,7 +124,7 @@ def test_without_a_terminal_a_long_build_ends_with_its_forecast_and_the_command(
     agreed = subprocess.run(
         [sys.executable, "-m", *again], capture_output=True, text=True, check=False, cwd=depot.parent, timeout=120
     )
-    assert agreed.returncode == NetworkError.exit_code, "it went on to fetch the compiler"
+    assert agreed.returncode == NetworkError.exit_code, "it continued to fetch the compiler"
     document = json.loads(offline(*command, *LONG, "--json", depot=depot).stdout)
     assert document["exit_code"] == ConsentError.exit_code
 
@@ -149,9 +149,9 @@ def test_somebody_at_a_terminal_is_asked_before_a_long_build(command: list[str],
     assert not depot.exists(), "nothing was fetched"
 
 
-def test_a_yes_goes_on(depot: Path) -> None:
+def test_a_yes_continues(depot: Path) -> None:
     seen = at_a_terminal("get", *LONG, "--depot", str(depot), "--offline", types={"[y/N]": "y\n"}, cwd=depot.parent)
-    assert seen.status == 7, "it went on to fetch the compiler"
+    assert seen.status == 7, "it continued to fetch the compiler"
     assert seen.shown.count("To compile: 72 kernels") == 1
 
 

@@ -158,7 +158,7 @@ def test_a_word_too_few_gets_the_help_and_no_error(group: list[str]) -> None:
     assert done.stdout.startswith(f"Usage: {' '.join(['flashdepot', *group])} [OPTIONS] COMMAND")
 
 
-def test_a_toolkit_that_is_a_link_to_itself_is_no_toolkit(tmp_path: Path) -> None:
+def test_a_toolkit_that_is_a_link_to_itself_is_refused(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     done = flashdepot("get", "--cuda", "./loop", "--arch", "80", "--depot", str(tmp_path / "depot"), cwd=tmp_path)
     assert done.returncode == 3
@@ -227,7 +227,7 @@ def test_a_system_that_nothing_is_built_for_is_answered_with_those_that_there_ar
 
 
 @pytest.mark.parametrize("command", ["get --out", "build --out", "wheel --out", "vendor"])
-def test_a_folder_that_cannot_be_written_is_told_before_anything_is_made(command: str, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_named_before_anything_is_made(command: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     words = (*command.split(), str(tmp_path / "file" / "x"), "--profile", "quick", "--depot", str(tmp_path / "depot"))
     done = flashdepot(*words, cwd=tmp_path)

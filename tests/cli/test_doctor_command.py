@@ -27,7 +27,7 @@ def test_doctor_says_its_findings_and_ends_by_them(intention: str, record: str, 
     assert said in done.stdout
 
 
-def test_the_worst_comes_first_with_what_mends_it() -> None:
+def test_the_worst_comes_first_with_its_fix() -> None:
     done = flashdepot("doctor", "install", "--host", str(RECORDS / "torch-old-abi-and-leftovers.json"))
     severities = [line.split(":")[0] for line in done.stdout.splitlines() if not line.startswith((" ", "'"))]
     assert severities == ["warning", "warning", "note", "note"]
@@ -50,7 +50,7 @@ def test_arch_decides_what_is_looked_for() -> None:
     assert flashdepot("doctor", "build", "--arch", "75", "--host", record).returncode == 4
 
 
-def test_a_record_and_an_interpreter_are_not_looked_at_together() -> None:
+def test_a_record_and_an_interpreter_are_not_asked_together() -> None:
     record = str(RECORDS / "ubuntu-24.04-h100.json")
     done = flashdepot("doctor", "install", "--python", sys.executable, "--host", record)
     assert done.returncode == 2
@@ -82,7 +82,7 @@ def test_what_is_little_is_said_before_compiling_and_once(tmp_path: Path) -> Non
     assert done.stderr.index("warning: 1.0 GB") < done.stderr.index("the compiler would start here")
 
 
-def test_an_environment_without_torch_is_told_that_it_has_none(tmp_path: Path) -> None:
+def test_an_environment_without_torch_hears_that_it_has_none(tmp_path: Path) -> None:
     record = json.loads((RECORDS / "ubuntu-24.04-h100.json").read_text())
     record["python"]["torch"] = None
     (tmp_path / "host.json").write_text(json.dumps(record))

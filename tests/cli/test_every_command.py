@@ -114,7 +114,7 @@ def test_an_error_is_coloured_on_a_terminal_unless_that_is_not_wanted(
     assert "\x1b" not in flashdepot("get", "--profile", "quik", cwd=tmp_path).stderr
 
 
-def test_a_fault_of_ours_is_one_sentence_and_a_traceback_only_on_request(tmp_path: Path) -> None:
+def test_an_internal_error_is_one_sentence_and_a_traceback_only_on_request(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         "import flashdepot.cli.common\ndef fail(_): raise KeyError('surprise')\nflashdepot.cli.common.open_depot = fail\n"
     )

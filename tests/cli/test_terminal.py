@@ -103,7 +103,7 @@ def test_before_a_build_it_is_said_what_is_to_be_compiled(
     assert sentence(forecast).startswith(said)
 
 
-def test_more_memory_than_may_be_used_is_said_beforehand() -> None:
+def test_more_memory_than_may_be_used_is_said_in_advance() -> None:
     forecast = Forecast(4, 0, 1, 90, memory=7 * 10**9, memory_limit=4 * 10**9, disk=2 * 10**6)
     assert "up to 7.0 GB of memory, more than the 4.0 GB that may be used: one compiler uses all of it; " in sentence(
         forecast

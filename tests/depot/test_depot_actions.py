@@ -71,7 +71,7 @@ def test_a_run_whose_object_is_damaged_or_missing_counts_as_not_recorded(
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "null", '{"schema": 1}', '{"schema": 2, "actions": []}'])
 @pytest.mark.parametrize("which", ["intent", "action"])
-def test_a_damaged_record_is_reported_and_compiling_again_mends_it(
+def test_a_damaged_record_is_reported_and_compiling_again_fixes_it(
     depot: Depot, problems: list[str], tmp_path: Path, which: str, content: str
 ):
     record = record_unit(depot, tmp_path)

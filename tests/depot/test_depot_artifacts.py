@@ -112,7 +112,7 @@ def test_a_library_gives_back_blobs_that_the_depot_lost(depot: Depot, problems: 
 
 
 @pytest.mark.parametrize("damage", [flip_bit, truncate, Path.unlink])
-def test_a_library_damaged_in_its_folder_is_mended_from_the_blobs(
+def test_a_library_damaged_in_its_folder_is_fixed_from_the_blobs(
     depot: Depot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], None]
 ):
     manifest = store_library(depot, tmp_path)
@@ -148,7 +148,7 @@ def test_writing_into_a_library_that_shares_its_bytes_with_a_blob_is_noticed(
 
 
 @pytest.mark.parametrize("damage", [flip_bit, truncate, Path.unlink])
-def test_a_library_with_a_damaged_blob_is_passed_over_for_an_older_one(
+def test_a_library_with_a_damaged_blob_is_skipped_for_an_older_one(
     depot: Depot, tmp_path: Path, damage: Callable[[Path], None]
 ):
     older = store_library(depot, tmp_path, name="older")
@@ -187,7 +187,7 @@ def test_what_another_release_wrote_is_not_called_damaged(depot: Depot, problems
     assert "damaged" not in problem
 
 
-def test_a_word_of_a_newer_release_is_told_as_that_and_its_library_is_kept(
+def test_a_word_of_a_newer_release_is_reported_as_that_and_its_library_is_kept(
     depot: Depot, problems: list[str], tmp_path: Path
 ):
     later = store_library(depot, tmp_path)
@@ -224,7 +224,7 @@ def test_storing_a_file_that_changed_since_its_manifest_was_made_is_refused(depo
     assert list(depot.artifacts.manifests()) == []
 
 
-def test_a_library_built_anew_for_the_same_recipe_replaces_the_old_one_in_its_folder(depot: Depot, tmp_path: Path):
+def test_a_library_built_again_for_the_same_recipe_replaces_the_old_one_in_its_folder(depot: Depot, tmp_path: Path):
     first = store_library(depot, tmp_path, name="first")
     depot.libraries.materialise(first)
     second = store_library(depot, tmp_path, name="second", recipe_key=first.recipe_key)
@@ -257,7 +257,7 @@ def test_a_read_only_depot_serves_a_library_that_is_put_together(
     assert_whole(depot.export(manifest, tmp_path / "out"), manifest)
 
 
-def test_a_read_only_depot_refuses_what_must_be_written_in_plain_words(
+def test_a_read_only_depot_refuses_what_must_be_written_with_plain_words(
     small_disk: Path, make_read_only: Callable[[], None], tmp_path: Path
 ):
     manifest = store_library(Depot(small_disk / "depot"), tmp_path)

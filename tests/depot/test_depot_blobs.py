@@ -76,7 +76,7 @@ def test_a_damaged_blob_is_moved_aside_reported_and_absent(
     assert "flashdepot depot verify" in caught.value.hint
 
 
-def test_putting_good_bytes_over_a_damaged_blob_mends_it(depot: Depot):
+def test_putting_good_bytes_over_a_damaged_blob_fixes_it(depot: Depot):
     digest = put_bytes(depot, b"precious" * 1000)
     flip_bit(depot.layout.blob(digest))
     assert put_bytes(Depot(depot.root), b"precious" * 1000) == digest
@@ -108,7 +108,7 @@ def test_a_blob_that_changed_behind_its_times_is_read_again(depot: Depot, monkey
     assert depot.blobs.find(digest) is None
 
 
-def test_a_link_in_the_place_of_a_blob_is_not_followed(depot: Depot, problems: list[str], tmp_path: Path):
+def test_a_link_in_place_of_a_blob_is_not_followed(depot: Depot, problems: list[str], tmp_path: Path):
     digest = put_bytes(depot, b"right")
     (tmp_path / "elsewhere").write_bytes(b"right")
     depot.layout.blob(digest).unlink()

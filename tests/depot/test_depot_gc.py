@@ -252,7 +252,7 @@ def test_a_full_disk_can_be_freed(small_disk: Path, tmp_path: Path):
     assert depot.find(make_request()).taken
 
 
-def test_gc_beside_a_writer_that_reuses_old_blobs_loses_nothing(depot: Depot, start: Start):
+def test_gc_next_to_a_writer_that_reuses_old_blobs_loses_nothing(depot: Depot, start: Start):
     count = 150
     for number in range(count):
         put_bytes(depot, unit_content(number))

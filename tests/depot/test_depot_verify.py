@@ -109,7 +109,7 @@ def test_a_record_under_another_key_than_its_contents_give_is_damaged(depot: Dep
 
 
 @pytest.mark.parametrize("damage", [truncate, Path.unlink])
-def test_a_library_folder_that_differs_from_its_manifest_is_named_and_the_next_get_mends_it(
+def test_a_library_folder_that_differs_from_its_manifest_is_named_and_the_next_get_fixes_it(
     depot: Depot, tmp_path: Path, damage: Callable[[Path], None]
 ):
     manifest = store_library(depot, tmp_path)
@@ -176,7 +176,7 @@ def test_the_list_of_libraries_has_a_head_sizes_and_when_they_were_used(depot: D
     assert "1 libraries" in done.stderr
 
 
-def test_a_library_with_kernels_that_are_unproven_on_some_gpus_says_so_wherever_it_is_shown(
+def test_a_library_with_kernels_that_are_untested_on_some_gpus_says_so_wherever_it_is_shown(
     depot: Depot, tmp_path: Path
 ) -> None:
     manifest = store_library(depot, tmp_path, unproven={"fa4": architectures("100,120")})

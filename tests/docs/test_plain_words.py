@@ -15,11 +15,11 @@ from flashdepot.diagnose.explain.rules import load_rules
 from flashdepot.files.documents import read_toml
 from support.documents import DOCUMENTS, ROOT, name_of
 
-SOURCES = ("src/flashdepot",)
-"""Folders of Python, from the root, whose strings and comments are read as well."""
+SOURCES = ("src/flashdepot", "tests")
+"""Folders of Python, from the root, whose strings, comments and names of tests are read as well."""
 
-IN_KEYS = ("kernels/fa4/worker", "wheel/runtime", "wheel/jax")
-"""Sources that are not read: their bytes are in keys and wheels. So are those of ``native``, which docs/c-api.md is made of."""
+IN_KEYS = ("kernels/fa4/worker", "wheel/runtime", "wheel/jax", "native/test_families.py")
+"""Sources that are not read: their bytes are in keys and wheels, as are those of ``native``, whose messages the last quotes."""
 
 _CODE_OR_QUOTED = re.compile(
     r"^ *(?P<fence>```|~~~).*?^ *(?P=fence)|<!--.*?-->|(?P<ticks>`+)(?!`).*?(?<!`)(?P=ticks)(?!`)|\]\([^)]*\)|"
@@ -54,7 +54,8 @@ def helps(command: click.Command, name: str) -> Iterator[tuple[str, str]]:
 
 def strings_and_comments(path: Path) -> str:
     """What a Python file says in words, each in its line."""
-    lines = [""] * (path.read_text(encoding="utf-8").count("\n") + 2)
+    text = path.read_text(encoding="utf-8")
+    lines = [" ".join(re.findall(r"def (test_\w+)", line)).replace("_", " ") for line in [*text.split("\n"), ""]]
     with path.open("rb") as file:
         for token in tokenize.tokenize(file.readline):
             said = token.type in {tokenize.STRING, tokenize.COMMENT, getattr(tokenize, "FSTRING_MIDDLE", None)}

@@ -23,7 +23,7 @@ ABI = "undefined symbol: _ZN3c104cuda9SetDeviceEi"
         ("ModuleNotFoundError: No module named 'dropout_layer_norm'", "subdirectory=csrc/layer_norm"),
     ],
 )
-def test_the_package_to_build_anew_is_the_one_whose_module_the_line_names(log: str, command: str) -> None:
+def test_the_package_to_build_again_is_the_one_whose_module_the_line_names(log: str, command: str) -> None:
     advice = "\n".join(first(log).fix)
     assert command in advice
     assert command == "flash-attn" or "flash-attn " not in advice

@@ -188,7 +188,7 @@ def test_one_full_disk_behind_two_folders_is_said_once() -> None:
     assert [f.id for f in forewarn(host, frozenset())] == ["disk-full"]
 
 
-def test_what_cannot_be_mended_decides_the_exit_code() -> None:
+def test_what_cannot_be_fixed_decides_the_exit_code() -> None:
     missing = blocker("a", "A.", "B.", "C")
     hopeless = misfit("a", "A.", "B.", "C")
     assert [verdict([]), verdict([missing]), verdict([missing, hopeless])] == [0, 3, 4]

@@ -212,7 +212,7 @@ def test_no_bytes_make_it_crash_or_claim(data: bytes) -> None:
     assert explain(io.BytesIO(data)).findings == ()
 
 
-def test_a_line_after_a_warning_is_not_passed_over() -> None:
+def test_a_line_after_a_warning_is_not_skipped() -> None:
     log = "UserWarning: No module named 'foo', optional (torch)\n" * 3 + "ModuleNotFoundError: No module named 'bar'\n"
     cause = explain(io.BytesIO(log.encode())).findings[0]
     assert (cause.id, cause.line.number) == ("module-missing", 4)
@@ -279,7 +279,7 @@ def test_a_line_of_what_is_done_without_or_of_which_command_failed_shows_nothing
         "      warnings.warn('flash_attn is not installed')",
     ],
 )
-def test_what_is_told_or_asked_or_source_shows_nothing(line: str) -> None:
+def test_what_is_reported_or_asked_or_source_shows_nothing(line: str) -> None:
     assert classes(line) == []
     assert classes(f"{line}\nImportError: flash_attn is not installed") == ["extension-not-built"]
 

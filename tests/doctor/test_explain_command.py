@@ -104,7 +104,7 @@ def test_a_command_that_a_signal_ended_has_the_exit_code_that_a_shell_gives_it()
 
 
 @posix("signals")
-def test_a_build_that_the_kernel_killed_is_told_by_its_exit_code(tmp_path: Path) -> None:
+def test_a_build_that_the_kernel_killed_is_known_by_its_exit_code(tmp_path: Path) -> None:
     script = tmp_path / "setup.py"
     script.write_text("import os; print('[1/3] nvcc -c a.cu -o a.o', flush=True); os.kill(os.getpid(), 9)\n")
     done = run("-q", "--json", "--", sys.executable, str(script), "bdist_wheel")
@@ -120,7 +120,7 @@ def test_the_steps_of_a_command_begin_with_the_command_itself(tmp_path: Path) ->
     assert "build (python" in done.stdout
 
 
-def test_two_logs_are_told_how_to_be_read_as_one(tmp_path: Path) -> None:
+def test_for_two_logs_the_way_to_read_them_as_one_is_shown(tmp_path: Path) -> None:
     for name in ("a.log", "b.log"):
         (tmp_path / name).write_text(FAILED)
     done = run(str(tmp_path / "a.log"), str(tmp_path / "b.log"))

@@ -1,6 +1,6 @@
 """Host records, recorded or written by hand from documented output of the tools, with what doctor must say of each.
 
-Beside ``NAME.json``, which ``--host`` takes, lies ``NAME.findings.json``: what the machine is, and for each intention
+Next to ``NAME.json``, which ``--host`` takes, is ``NAME.findings.json``: what the machine is, and for each intention
 the exit code and the findings in their order. Everything is asserted: a finding too many is as wrong as one missing.
 """
 
@@ -47,7 +47,7 @@ def test_doctor_says_of_each_machine_what_is_wrong_and_no_more(name: str, intent
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_finding_says_what_was_seen_why_it_matters_and_what_mends_it(name: str) -> None:
+def test_each_finding_says_what_was_observed_why_it_matters_and_the_fix(name: str) -> None:
     for intention in Intention:
         findings = examine(load(name), intention, LibraryRequest())
         for finding in findings:

@@ -266,7 +266,7 @@ def binary(*groups: tuple[tuple[str, ...], int]) -> Binary:
         ([(("80",), 72)], MISFIT),
     ],
 )
-def test_code_in_a_few_helpers_is_no_code_for_the_kernels(
+def test_code_in_a_few_helpers_does_not_count_for_the_kernels(
     groups: list[tuple[tuple[str, ...], int]], outcome: Outcome
 ) -> None:
     (line,) = judge_architectures([binary(*groups)], place("9.0"))
@@ -274,7 +274,7 @@ def test_code_in_a_few_helpers_is_no_code_for_the_kernels(
     assert bool(line.fix) == (outcome is not FITS)
 
 
-def test_no_gpu_at_all_is_said_and_is_no_fit() -> None:
+def test_no_gpu_at_all_is_said_and_does_not_fit() -> None:
     (line,) = judge_architectures([binary((("90",), 3))], place())
     assert (line.outcome, line.fix) == (UNKNOWN, "Name the GPU that it is for: --gpu 9.0")
 
@@ -394,7 +394,7 @@ def test_the_cuda_runtime_must_be_the_one_that_torch_brings(tmp_path: Path, torc
     assert [line.outcome for line in lines(report, "libraries") if line.seen == "libcudart.so.12"] == [outcome]
 
 
-def test_a_backend_that_does_not_fit_does_not_matter_beside_one_that_does(tmp_path: Path) -> None:
+def test_a_backend_that_does_not_fit_does_not_matter_next_to_one_that_does(tmp_path: Path) -> None:
     old = needing("libnowhere.so.11", name="libkernels_cuda118.so")(tmp_path).read_bytes()
     new = forge.shared_library(tmp_path, "void f(void) {}", name="libkernels_cuda126.so").read_bytes()
     files = {"kernels/libkernels_cuda118.so": old}
@@ -442,7 +442,7 @@ PACKAGES: dict[str, tuple[Mapping[str, bytes], Outcome]] = {
         {"pkg/__init__.py": b"import sys\nfrom . import _core\nif sys.argv:\n    pass\nelse:\n    import pkg._C\n"},
         MISFIT,
     ),
-    "it cannot be told": ({"pkg/__init__.py": b"import torch; torch.ops.load_library('pkg/_C.so')\n"}, MISFIT),
+    "it cannot be known": ({"pkg/__init__.py": b"import torch; torch.ops.load_library('pkg/_C.so')\n"}, MISFIT),
 }
 
 

@@ -66,7 +66,7 @@ def test_of_a_library_s_folder_both_libraries_are_checked(quick_library: Path, t
     assert f"{tmp_path} is not a library that flashdepot wrote" in other.stderr
 
 
-def test_what_cannot_be_told_has_an_exit_code_of_its_own(tmp_path: Path) -> None:
+def test_what_cannot_be_known_has_an_exit_code_of_its_own(tmp_path: Path) -> None:
     done = check(places.extension(tmp_path, "_ZN2at99nobody_knowsEv"), "--torch", "2.8")
     assert done.returncode == 3
     assert "cannot tell" in done.stdout

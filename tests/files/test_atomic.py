@@ -75,7 +75,7 @@ def test_a_kill_in_the_middle_leaves_the_old_file(tmp_path):
 @pytest.mark.parametrize(
     "code", [errno.ENOSPC, pytest.param(errno.EDQUOT, marks=posix("quotas with an error of their own"))]
 )
-def test_a_full_disk_is_told_with_its_folder_and_a_way_out(tmp_path, code):
+def test_a_full_disk_is_named_with_its_folder_and_a_way_out(tmp_path, code):
     with pytest.raises(MissingToolError, match="is full") as caught, disk_errors(tmp_path):
         raise OSError(code, os.strerror(code))
     assert str(tmp_path) in caught.value.message
@@ -131,7 +131,7 @@ def test_a_device_or_a_pipe_that_was_named_gets_the_bytes_and_stays(tmp_path: Pa
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs symbolic links")
-def test_a_link_that_lies_in_the_place_of_a_file_is_replaced_and_not_followed(tmp_path: Path) -> None:
+def test_a_link_in_place_of_a_file_is_replaced_and_not_followed(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("mine")
     (tmp_path / "link").symlink_to("mine")
     write_named(tmp_path / "link", b"new")

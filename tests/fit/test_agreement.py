@@ -123,7 +123,7 @@ def test_every_verb_says_the_same_of_a_library(world: World, tmp_path_factory: p
     judged = _stored(WheelRequest(facts, sources=frozenset({OURS})), None, Origin.DEPOT, manifest)
     against = {r.id for r in judged.reasons if r.verdict is Verdict.MISFIT}
     assert against - {"torch-with-cuda", "torch"} == misfits
-    # link candle --check reads the manifest beside the archive.
+    # link candle --check reads the manifest next to the archive.
     folder = tmp_path_factory.getbasetemp() / "candle"
     folder.mkdir(exist_ok=True)
     (folder / MANIFEST_NAME).write_bytes(manifest_text(manifest))

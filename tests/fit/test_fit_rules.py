@@ -73,7 +73,7 @@ def test_what_is_made_for_the_place_fits() -> None:
 
 
 @pytest.mark.parametrize("rule", [rule.id for rule in RULES])
-def test_each_rule_speaks_alone_against_what_breaks_it(rule: str) -> None:
+def test_only_one_rule_speaks_against_what_breaks_it(rule: str) -> None:
     facts = WORSE_FACTS.get(rule, FACTS)
     (reason,) = judge(BROKEN.get(rule, NEEDS), facts)
     assert reason.id == rule
@@ -100,7 +100,7 @@ def test_a_missing_fact_is_never_a_fit(rule: str) -> None:
     assert rule in {reason.id for reason in reasons}
 
 
-def test_a_driver_is_asked_for_where_torch_does_not_vouch_for_it() -> None:
+def test_a_driver_is_asked_for_where_torch_does_not_imply_it() -> None:
     older = replace(FACTS, driver=None, torch=replace(FACTS.torch, cuda=Version("11.8")))
     reasons = judge(replace(NEEDS, cuda=None), older)
     assert [(r.id, r.verdict) for r in reasons] == [("driver", Verdict.UNCERTAIN)]
@@ -135,5 +135,5 @@ def test_a_library_for_the_gnu_c_library_does_not_run_on_musl(name: str, verdict
     assert verdict_of(judge(Needs(libc=NEEDS.libc), facts)) is verdict
 
 
-def test_no_torch_is_no_matter_to_what_needs_none() -> None:
+def test_no_torch_does_not_matter_to_what_needs_none() -> None:
     assert judge(Needs(platform=NEEDS.platform, code=NEEDS.code), replace(FACTS, torch=NO_TORCH)) == ()

@@ -307,7 +307,7 @@ def read_inside(read: Callable[[Any], object]) -> Callable[[bytes, Path], object
 
 
 def sealed(data: object) -> bytes:
-    """A record around some data, as it lies on the disk."""
+    """A record around some data, as it is on the disk."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "record.json")
         write_record(path, data)

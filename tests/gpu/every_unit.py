@@ -1,4 +1,4 @@
-"""A small call of every kernel of family fa4, alone or under compute-sanitizer. It needs numpy, and no torch.
+"""A small call of every kernel of family fa4, by itself or under compute-sanitizer. It needs numpy, and no torch.
 
 Usage: python tests/gpu/every_unit.py LIBRARY                      each unit once, and whether answers are finite
        python tests/gpu/every_unit.py LIBRARY --tools memcheck racecheck initcheck synccheck --logs DIR

@@ -1,4 +1,4 @@
-"""Random attention problems, each drawn from a seed and its index alone."""
+"""Random attention problems, each drawn only from a seed and its index."""
 
 from __future__ import annotations
 

@@ -33,11 +33,11 @@ SPARE = 5
 
 
 MOST = 6 << 30
-"""Bytes of the GPU that may stay reserved: several of these run beside each other."""
+"""Bytes of the GPU that may stay reserved: several of these run at once."""
 
 
 class Problem:
-    """What is drawn from a seed and an index alone."""
+    """What is drawn from a seed and an index."""
 
     def __init__(self, seed: int, index: int, options: argparse.Namespace) -> None:
         chance = random.Random(f"{seed}:{index}")

@@ -3,7 +3,7 @@
 Usage: python tests/gpu/random_models.py LIBRARY FAMILY [--seconds 60] [--seed 1] [--processes 4] [--only INDEX]
 
 LIBRARY is libflashattention.so. Sinks and their gradient, gradients of lse, -inf for rows that see no key, head dims of v other than
-those of q and k, pages of any size, packed queries over pages, split keys. What lies beyond a sequence, and in pages of none,
+those of q and k, pages of any size, packed queries over pages, split keys. What is beyond a sequence, and in pages of none,
 is not a number, and so is every output before the call. The allowed error is that of rounding the terms to the type.
 ``--leave-out sink`` (or d_lse, pages) leaves that out of the reference, to see that the comparison can fail.
 """
@@ -47,7 +47,7 @@ def sized(struct: type[Any]) -> Any:
 
 
 class Problem:
-    """What is drawn from a seed and an index alone."""
+    """What is drawn from a seed and an index."""
 
     def __init__(self, seed: int, index: int, options: argparse.Namespace) -> None:
         chance = random.Random(f"{seed}:{index}")

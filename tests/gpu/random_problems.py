@@ -2,7 +2,7 @@
 
 Usage: python tests/gpu/random_problems.py [--count 10000] [--big 32] [--seed 1] [--processes 4] [--only INDEX]
 
-A problem is drawn from the seed and its index alone. The error of fa4 may be twice that of fa2, and what the rounding
+A problem is drawn only from the seed and its index. The error of fa4 may be twice that of fa2, and what the rounding
 of o does to a gradient besides. Outputs start as what is not a number, so that a row which nobody writes is seen; so
 does shared memory before every call of one problem in three. Stale problems also have such rows where no sequence is.
 """

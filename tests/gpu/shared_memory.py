@@ -1,6 +1,6 @@
 """Fill the shared memory of a GPU with what is not a number, as another kernel could have left it.
 
-By the driver alone, from PTX, so that no compiler is needed.
+By the driver itself, from PTX, so that no compiler is needed.
 """
 
 from __future__ import annotations

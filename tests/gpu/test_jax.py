@@ -1,4 +1,4 @@
-"""flashdepot_jax on the GPU: numbers and gradients beside float32, under jit, vmap, shard_map and packed."""
+"""flashdepot_jax on the GPU: numbers and gradients compared with float32, under jit, vmap, shard_map and packed."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_batch_made_by_vmap_has_the_bits_of_one_that_was_given(package: Any) -
     assert (jax.vmap(package.flash_attn_func)(q, k, k).reshape(folded.shape) == folded).all()
 
 
-def test_packed_sequences_give_what_each_gives_alone(package: Any) -> None:
+def test_packed_sequences_give_what_each_gives_by_itself(package: Any) -> None:
     lengths = [0, 100, 170, 170, 300]
     q, k, v = random_arrays((300, 8, 128), (300, 2, 128), (300, 2, 128))
     cu = jnp.array(lengths, jnp.int32)

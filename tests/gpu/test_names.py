@@ -1,4 +1,4 @@
-"""Queries and keys in use, and chunks, by the functions that flashdepot's small wheels install: beside float64, with gradients."""
+"""Queries and keys in use, and chunks, by the functions that flashdepot's small wheels install: compared with float64, with gradients."""
 
 from __future__ import annotations
 

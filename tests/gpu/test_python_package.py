@@ -72,7 +72,7 @@ def test_dropout_under_capture_works_or_says_why_not() -> None:
     graph.replay()
     first = out.clone()
     graph.replay()
-    assert not torch.equal(first, out), "each replay draws anew"
+    assert not torch.equal(first, out), "each replay draws again"
 
 
 def test_dropout_follows_torchs_generator() -> None:
@@ -132,7 +132,7 @@ def test_a_scale_that_is_not_positive_means_what_it_says(scale: float) -> None:
 
 
 @pytest.mark.parametrize("dim", [60, 52])
-def test_a_cache_of_a_head_dim_that_is_no_multiple_of_8_is_padded_and_written_back(dim: int) -> None:
+def test_a_cache_of_a_head_dim_that_8_does_not_divide_is_padded_and_written_back(dim: int) -> None:
     q, keys, values = inputs(seqlen=64, heads=4, heads_k=2, dim=dim)
     k_cache, v_cache = torch.zeros_like(keys), torch.zeros_like(values)
     k_cache[:, :40], v_cache[:, :40] = keys[:, :40], values[:, :40]

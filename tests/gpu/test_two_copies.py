@@ -40,5 +40,5 @@ def test_both_stay_right_whichever_was_loaded_first(quick_units: None, library_f
 
 
 @pytest.mark.parametrize("order", ["torch-first", "ours-first"])
-def test_torch_computes_the_same_bits_as_alone(quick_units: None, library_folder: Path, order: str) -> None:
+def test_torch_computes_the_same_bits_as_by_itself(quick_units: None, library_folder: Path, order: str) -> None:
     assert run(library_folder, order)["digest"] == run(library_folder, "torch-alone")["digest"]

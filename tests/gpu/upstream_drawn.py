@@ -71,8 +71,8 @@ def _stand_in() -> None:
         if not hasattr(interface, name):
             setattr(interface, name, _absent(name))
     spec = importlib.util.spec_from_file_location("flash_attn.cute.testing", source)
-    assert spec is not None, f"{source} is no Python file"
-    assert spec.loader is not None, f"{source} is no Python file"
+    assert spec is not None, f"{source} is not a Python file"
+    assert spec.loader is not None, f"{source} is not a Python file"
     testing = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(testing)
     cache = ModuleType("flash_attn.cute.cache_utils")

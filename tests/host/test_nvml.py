@@ -51,7 +51,7 @@ def test_driver_and_gpus_are_what_nvml_says(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("macros", [("-DINIT=9", "-DMEMORY=0"), ("-DINIT=0", "-DMEMORY=3")])
-def test_an_nvml_that_refuses_is_no_answer(tmp_path: Path, macros: tuple[str, ...]) -> None:
+def test_an_nvml_that_refuses_counts_as_no_answer(tmp_path: Path, macros: tuple[str, ...]) -> None:
     assert ask(tmp_path, *macros) == ["None"]
 
 

@@ -126,7 +126,9 @@ def test_builds_of_flash_attention_and_packages_are_found(bare: Path, site: Path
 
 
 @posix("program without a suffix")
-def test_installers_are_those_at_hand(bare: Path, site: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_installers_are_those_available(
+    bare: Path, site: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert look(bare).installers == ()
     (site / "pip-25.0.dist-info").mkdir()
@@ -143,7 +145,7 @@ def test_a_conda_environment_is_known_by_its_folder(bare: Path, site: Path) -> N
         (bare / "conda-meta").rmdir()
 
 
-def test_a_flash_attn_folder_at_hand_is_seen(
+def test_a_flash_attn_folder_in_the_current_one_is_seen(
     bare: Path, site: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     put(tmp_path / "flash_attn/__init__.py")
@@ -204,7 +206,7 @@ def test_an_environment_that_a_tool_keeps_for_flashdepot_is_nobodys_project(
     assert f"no .venv is here or above, and {keeper} keeps flashdepot's own for itself" in chosen.why
 
 
-def test_what_is_no_interpreter_is_wrong_usage(tmp_path: Path) -> None:
+def test_what_is_not_an_interpreter_is_wrong_usage(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="holds no Python environment"):
         look_for_python(str(tmp_path))
     with pytest.raises(UsageError, match="no such program"):
@@ -212,7 +214,7 @@ def test_what_is_no_interpreter_is_wrong_usage(tmp_path: Path) -> None:
 
 
 @posix("stand-in for Python: it is a shell script")
-def test_a_program_that_is_no_python_is_said_to_be_none(tmp_path: Path) -> None:
+def test_a_program_that_is_not_a_python_is_refused(tmp_path: Path) -> None:
     program = put(tmp_path / "python", b"#!/bin/sh\necho surprise >&2\n")
     program.chmod(0o755)
     with pytest.raises(UsageError, match="does not answer as a Python does: surprise"):

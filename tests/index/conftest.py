@@ -28,7 +28,7 @@ def public(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def address(public: Path) -> Iterator[str]:
-    """Serve the index, and what lies beside its folder; the address ends with a slash."""
+    """Serve the index, and what is next to its folder; the address ends with a slash."""
     public.mkdir(parents=True)
     with serve_site(public.parent) as url:
         yield f"{url}{public.name}/"

@@ -46,7 +46,7 @@ def maker(whole: WheelMaker) -> WheelMaker:
     return whole
 
 
-def test_a_wheel_of_both_families_is_chosen_where_both_are_proven_unless_one_is_named(
+def test_a_wheel_of_both_families_is_chosen_where_both_are_tested_unless_one_is_named(
     resolve: Resolve, maker: WheelMaker, publish: Publish, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both, plain = maker.make("90", more=("fa4",)), maker.make("80,90")
@@ -126,7 +126,9 @@ def test_a_folder_is_a_source_as_well(resolve: Resolve, maker: WheelMaker, publi
         ("index:http://127.0.0.1:9/", 7),
     ],
 )
-def test_what_is_no_index_is_told(resolve: Resolve, source: str, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_an_index_is_named(
+    resolve: Resolve, source: str, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("flashdepot.net.errors.WAITS", (0.0, 0.0))
     status, document = resolve("--source", source, "--gpu", "9.0", "--driver", "580.95")
     assert (status, document["status"]) == (code, "error")
@@ -134,7 +136,7 @@ def test_what_is_no_index_is_told(resolve: Resolve, source: str, code: int, monk
 
 
 @pytest.mark.parametrize("body", [b"{}", b"<html>", b"[" * 100_000, b'{"kind": "an index of flashdepot", "schema": 9}'])
-def test_an_answer_that_is_no_record_is_refused(resolve: Resolve, public: Path, address: str, body: bytes) -> None:
+def test_an_answer_that_is_not_a_record_is_refused(resolve: Resolve, public: Path, address: str, body: bytes) -> None:
     (public / RECORD_NAME).write_bytes(body)
     status, document = resolve("--source", f"index:{address}", "--gpu", "9.0", "--driver", "580.95")
     assert (status, document["status"]) == (7, "error")
@@ -223,7 +225,7 @@ def test_a_lock_pins_a_wheel_of_an_index_and_names_and_says_which_it_lacks(
     assert "of other bytes" in lock(*source, "--check", code=4)
 
 
-def test_an_index_on_a_server_is_believed_by_its_signature(
+def test_an_index_on_a_server_is_trusted_by_its_signature(
     resolve: Resolve, maker: WheelMaker, publish: Publish, address: str, public: Path
 ) -> None:
     UserSettings.of_this_user().write_keys([TrustedKey(PublicKey("team", "ab" * 32))])

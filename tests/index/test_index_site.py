@@ -1,4 +1,4 @@
-"""The files of an index: what is in them, and that nothing is lost, torn or touched."""
+"""The files of an index: what is in them, and that nothing is lost, half-written or touched."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_other_bytes_under_a_published_name_are_refused(maker: WheelMaker, publi
     assert contents(public) == before
 
 
-def test_a_published_wheel_that_was_changed_is_told_and_one_that_was_removed_leaves(
+def test_a_published_wheel_that_was_changed_is_named_and_one_that_was_removed_leaves(
     maker: WheelMaker, publish: Publish, public: Path
 ) -> None:
     first, second = maker.make().path, maker.make("90").path
@@ -180,7 +180,7 @@ def test_a_published_wheel_that_was_changed_is_told_and_one_that_was_removed_lea
 
 
 @pytest.mark.parametrize("change", ["renamed", "foreign", "damaged"])
-def test_what_is_no_wheel_of_ours_is_refused(
+def test_what_is_not_a_wheel_by_flashdepot_is_refused(
     maker: WheelMaker, publish: Publish, public: Path, change: str, tmp_path: Path
 ) -> None:
     wheel = maker.make().path
@@ -206,7 +206,7 @@ def test_an_index_of_nothing_is_not_written(publish: Publish, public: Path) -> N
     assert not public.exists()
 
 
-def test_a_damaged_record_is_told_and_nothing_is_changed(maker: WheelMaker, publish: Publish, public: Path) -> None:
+def test_a_damaged_record_is_named_and_nothing_is_changed(maker: WheelMaker, publish: Publish, public: Path) -> None:
     publish(wheel := maker.make().path)
     (public / RECORD_NAME).write_text("{}")
     before = contents(public)

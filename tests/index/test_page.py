@@ -71,7 +71,7 @@ def test_two_actions_lead_from_the_opened_page_to_the_copied_command(
     assert tab.shown(".answer button")[0] == "Copied"
 
 
-def test_it_works_by_keys_alone(site: IndexSite, tab: Tab) -> None:
+def test_it_works_with_only_the_keys(site: IndexSite, tab: Tab) -> None:
     tab.open((site.path / "index.html").as_uri())
     for _ in range(2):
         tab.press("Tab", 9)

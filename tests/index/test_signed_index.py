@@ -156,7 +156,7 @@ def index(maker: WheelMaker, publish: Publish, public: Path) -> tuple[str, dict[
     return f"{public.as_uri()}/", before
 
 
-def test_whoever_has_seen_a_newer_list_takes_no_older_one(index: tuple[str, dict[str, bytes]], public: Path) -> None:
+def test_a_reader_of_a_newer_list_takes_no_older_one(index: tuple[str, dict[str, bytes]], public: Path) -> None:
     address, before = index
     assert len(read_index_record(address).wheels) > 1
     for name, data in before.items():
@@ -165,7 +165,7 @@ def test_whoever_has_seen_a_newer_list_takes_no_older_one(index: tuple[str, dict
         read_index_record(address)
 
 
-def test_a_list_that_is_shown_for_ever_ends_until_it_is_signed_again(
+def test_a_list_that_is_shown_always_ends_until_it_is_signed_again(
     index: tuple[str, dict[str, bytes]], publish: Publish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     later = today() + timedelta(days=181)

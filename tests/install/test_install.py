@@ -118,7 +118,7 @@ def test_two_installations_into_one_environment_do_not_mix(install: Install, dep
     assert "Another flashdepot is installing into" in done.stderr
 
 
-def test_a_flash_attn_that_could_not_be_put_back_is_left_alone(
+def test_a_flash_attn_that_could_not_be_put_back_is_left_untouched(
     install: Install, depot: Depot, environment: Venv
 ) -> None:
     add_official(environment, record=False)
@@ -160,7 +160,7 @@ def test_an_environment_without_a_torch_that_serves_is_refused(
     assert bare_venv.contents() == before
 
 
-def test_a_machine_without_an_installer_is_told_how_to_get_one(
+def test_a_machine_without_an_installer_learns_how_to_get_one(
     install: Install, depot: Depot, bare_venv: Venv, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_torch(bare_venv)
@@ -174,7 +174,7 @@ def test_a_machine_without_an_installer_is_told_how_to_get_one(
     ("named", "said"),
     [("nowhere/python", "no such program"), ("liar", "does not answer as a Python does: boo")],
 )
-def test_what_is_no_python_is_refused(install: Install, depot: Depot, tmp_path: Path, named: str, said: str) -> None:
+def test_what_is_not_a_python_is_refused(install: Install, depot: Depot, tmp_path: Path, named: str, said: str) -> None:
     (tmp_path / "liar").write_text("#!/bin/sh\necho boo >&2\nexit 3\n")
     (tmp_path / "liar").chmod(0o755)
     done = install(depot, "--python", str(tmp_path / named))

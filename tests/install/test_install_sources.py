@@ -137,7 +137,7 @@ def test_when_none_of_them_was_published_nothing_is_built_instead(
     assert environment.contents() == before
 
 
-def test_wheels_of_others_are_taken_by_name_alone(command: Run, published: Published, environment: Venv) -> None:
+def test_wheels_of_others_are_taken_only_by_name(command: Run, published: Published, environment: Venv) -> None:
     digest = published.add("mjun0812", "2.8.3")
     before = environment.contents()
     done = command("--arch", "90")
@@ -166,7 +166,7 @@ def test_what_would_have_to_be_compiled_is_never_compiled_in_silence(
     assert "no stored library" in planned["why"] or source
 
 
-def test_what_does_not_fit_is_told_by_the_nearest_and_what_a_name_does_not_tell_by_the_bytes(
+def test_what_does_not_fit_is_known_by_the_nearest_and_what_a_name_does_not_tell_by_the_bytes(
     command: Run, published: Published, environment: Venv
 ) -> None:
     published.add("official", "2.8.3", local="cu12torch2.5cxx11abiTRUE", symbol=SET_DEVICE_BEFORE_2_8)
@@ -267,7 +267,7 @@ def test_a_record_that_cannot_be_had_is_said(
 
 
 @pytest.mark.parametrize(("collection", "origin"), [("mjun0812", Origin.COMMUNITY), ("official", Origin.OFFICIAL)])
-def test_an_unverified_wheel_is_pinned_when_it_is_accepted_whoever_published_it(
+def test_an_unverified_wheel_is_pinned_when_it_is_accepted(
     command: Run, published: Published, environment: Venv, tmp_path: Path, collection: str, origin: Origin
 ) -> None:
     digest = published.add(collection, "2.8.3", pinned=False)
@@ -312,7 +312,7 @@ def test_a_verified_wheel_writes_no_lock_unless_there_is_one_that_waits_for_its_
     assert pin(tmp_path / LOCK_NAME, found, installed) == ""
 
 
-def test_a_lock_for_another_wheel_is_left_alone(
+def test_a_lock_for_another_wheel_is_left_untouched(
     command: Run, published: Published, environment: Venv, tmp_path: Path
 ) -> None:
     (tmp_path / LOCK_NAME).write_text("# of somebody else\n")
@@ -348,7 +348,7 @@ def test_a_lock_pins_a_stored_library_too(
         (["--locked", "--wheel", "x.whl"], "--wheel and --locked contradict each other"),
     ],
 )
-def test_a_lock_that_is_not_there_or_not_alone_is_told(
+def test_a_lock_that_is_not_there_or_not_the_only_one_is_named(
     command: Run, published: Published, environment: Venv, options: list[str], said: str
 ) -> None:
     done = command(*options)

@@ -28,7 +28,7 @@ FOREVER = 99
 
 @pytest.fixture
 def good(tmp_path: Path, parts: Callable[[str], dict[str, bytes]]) -> Path:
-    """A wheel that fits the environment, with the local version in its file name alone as upstream's have it."""
+    """A wheel that fits the environment, with the local version only in its file name, as upstream's have it."""
     (tmp_path / "dist").mkdir()
     return forge.wheel(tmp_path / "dist", parts(SET_DEVICE), version=VERSION, tag=TAG, metadata_version="2.8.3")
 
@@ -121,7 +121,7 @@ def lying(case: str, folder: Path, parts: Callable[[str], dict[str, bytes]]) -> 
         return forge.wheel(folder, files, metadata_version="2.7.4", tag=TAG)
     if case == "a file that RECORD does not know":
         return forge.wheel(folder, files, recorded={"flash_attn/__init__.py": b"other"}, tag=TAG)
-    if case == "a file that RECORD alone knows":
+    if case == "a file that only RECORD knows":
         return forge.wheel(folder, files, recorded={"flash_attn/gone.py": b""}, tag=TAG)
     if case == "a path out of the environment":
         return forge.wheel(folder, {**files, "../../../evil.py": b"import os\n"}, tag=TAG)
@@ -157,7 +157,7 @@ REFUSED = {
     "a name for another torch than its symbols": (6, ["the name says torch 2.5", SET_DEVICE]),
     "another version in METADATA": (6, ["its file name says version 2.8.3 and its METADATA '2.7.4'"]),
     "a file that RECORD does not know": (6, ["is not the file that RECORD lists"]),
-    "a file that RECORD alone knows": (6, ["RECORD lists 'flash_attn/gone.py', which is not in it"]),
+    "a file that only RECORD knows": (6, ["RECORD lists 'flash_attn/gone.py', which is not in it"]),
     "a path out of the environment": (6, ["'../../../evil.py' leads out"]),
     "an absolute path": (6, ["'/etc/evil.pth' leads out"]),
     "a file of torch": (6, ["torch/version.py, which is a file of torch"]),
@@ -174,7 +174,7 @@ REFUSED = {
 
 @anywhere
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_wheel_that_lies_or_does_not_fit_is_refused_with_the_evidence(
+def test_a_wheel_that_is_false_or_does_not_fit_is_refused_with_the_evidence(
     command: Run,
     environment: Venv,
     tmp_path: Path,

@@ -1,4 +1,4 @@
-"""Environments that other programs keep: told, respected, and never surprised."""
+"""Environments that other programs keep: named, respected, and never surprised."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def make(root: Path, *names: str) -> Path:
         (".venv/conda-meta/", "conda", f"- flash-attn @ {URL}"),
     ],
 )
-def test_a_keeper_is_known_by_its_files_and_told_in_its_own_words(
+def test_a_keeper_is_known_by_its_files_and_named_by_its_own_command(
     tmp_path: Path, marker: str, keeper: str, command: str
 ) -> None:
     prefix = make(tmp_path, marker)
@@ -68,14 +68,14 @@ def test_an_environment_of_one_application_is_refused_with_its_own_command(
     assert command in caught.value.hint
 
 
-def test_a_uv_project_is_told_the_line_for_its_pyproject(tmp_path: Path) -> None:
+def test_a_uv_project_is_shown_the_line_for_its_pyproject(tmp_path: Path) -> None:
     found = find_keeper(make(tmp_path, "uv.lock"))
     assert found
     assert f'[tool.uv.sources]: flash-attn = {{ url = "{URL}" }}' in advice(found, URL)
     assert "[tool.uv.sources]" not in advice(found, OURS_MADE), "our file has no address"
 
 
-def test_pixi_is_told_from_conda_and_poetrys_own_folder_from_any(tmp_path: Path) -> None:
+def test_pixi_is_not_taken_for_conda_nor_poetrys_own_folder_for_any(tmp_path: Path) -> None:
     (tmp_path / ".pixi" / "envs" / "default" / "conda-meta").mkdir(parents=True)
     pixi = find_keeper(tmp_path / ".pixi" / "envs" / "default")
     (tmp_path / "pypoetry" / "virtualenvs" / "app-x1-py3.11").mkdir(parents=True)

@@ -84,7 +84,7 @@ OF_LINUX = [f"rustc-link-lib=dylib={name}" for name in ("dl", "pthread")]
     ],
     ids=["MSVC static", "MinGW static", "MSVC shared", "MinGW shared", "Linux static", "Linux shared"],
 )
-def test_cargo_is_told_how_to_link(
+def test_cargo_learns_how_to_link(
     run: Script, tmp_path: Path, target: dict[str, str], link: str, lines: list[str], files: list[str]
 ) -> None:
     done = run(target, link)
@@ -99,7 +99,7 @@ def test_cargo_is_told_how_to_link(
 
 
 @pytest.mark.parametrize("target", [MSVC, MINGW])
-def test_a_build_with_its_own_c_runtime_is_told_to_take_the_shared_library(run: Script, target: dict[str, str]) -> None:
+def test_a_build_with_its_own_c_runtime_is_sent_to_the_shared_library(run: Script, target: dict[str, str]) -> None:
     target = {**target, "FEATURE": "fxsr,crt-static,sse2"}
     done = run(target)
     assert done.returncode == 1

@@ -89,7 +89,7 @@ def test_a_git_lfs_pointer_is_called_one(
         assert "git lfs pull" in " ".join(done.stderr.split())
 
 
-def test_a_library_for_another_cpu_is_passed_over(
+def test_a_library_for_another_cpu_is_skipped(
     moved_library: Path, configure: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
     done = configure(

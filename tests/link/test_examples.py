@@ -74,7 +74,7 @@ def test_all_of_them_are_built_and_say_that_there_is_no_gpu(
 
 @pytest.mark.parametrize("kind", ["shared", "static"])
 @pytest.mark.parametrize("language", PROGRAMS)
-def test_a_program_needs_the_shared_library_or_nothing_of_ours(
+def test_a_program_needs_the_shared_library_or_nothing_from_us(
     built: tuple[Path, subprocess.CompletedProcess[str]], language: str, kind: str
 ) -> None:
     program = program_of(built[0], language, kind)
@@ -140,7 +140,7 @@ def test_a_refusal_ends_with_its_text(
 
 
 @pytest.mark.parametrize("language", PROGRAMS)
-def test_a_driver_that_serves_no_gpu_is_told_from_a_missing_one(
+def test_a_driver_that_serves_no_gpu_is_not_taken_for_a_missing_one(
     run_on_fakes: Callable[..., subprocess.CompletedProcess[str]], language: str
 ) -> None:
     done = run_on_fakes(language, FAKE_NO_DEVICE="1")

@@ -114,9 +114,7 @@ def test_without_a_folder_it_is_the_library_that_get_takes(
     assert found.stdout == f"{quick_library}\n"
 
 
-def test_who_names_no_selection_links_what_is_there_and_is_told_what_it_has(
-    quick_library: Path, real_depot: Path
-) -> None:
+def test_who_names_no_selection_links_what_is_there_and_sees_what_it_has(quick_library: Path, real_depot: Path) -> None:
     found = link("cmake", "--prefix", "--arch", "80", "--depot", real_depot)
     assert found.stdout == f"{quick_library}\n"
     assert "has only: fwd; head dims 64; bf16" in found.stderr
@@ -167,7 +165,7 @@ def test_a_library_that_does_not_serve_is_said_to_lack_what_it_lacks(quick_libra
     ],
     ids=["missing", "cut off", "another kind", "empty"],
 )
-def test_a_folder_that_is_no_library_is_refused(
+def test_a_folder_that_is_not_a_library_is_refused(
     damageable_library: Path, damage: Callable[[Path], object], code: int, said: str
 ) -> None:
     damage(damageable_library)

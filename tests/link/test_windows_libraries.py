@@ -106,7 +106,7 @@ def test_without_one_of_the_flags_of_the_static_library_no_program_is_built(
     assert said in built.stdout
 
 
-def test_where_the_dll_is_found_is_said_beside_the_flags_of_the_shared_library(forged: ForgedLibrary) -> None:
+def test_where_the_dll_is_found_is_said_with_the_flags_of_the_shared_library(forged: ForgedLibrary) -> None:
     said = f"finds flashattention.dll in its own folder or on PATH: {forged.root}/lib/shared"
     assert said in link("flags", "--shared", "--library", forged.root).stderr
     for arguments in (["--static"], ["--shared", "--compile"], ["--shared", "--quiet"]):

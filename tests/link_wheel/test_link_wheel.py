@@ -198,14 +198,14 @@ def test_a_damaged_wheel_is_refused_even_when_forced(
     assert not (tmp_path / "package").exists()
 
 
-def test_what_is_no_wheel_is_refused(environment: TorchEnvironment, tmp_path: Path) -> None:
+def test_what_is_not_a_wheel_is_refused(environment: TorchEnvironment, tmp_path: Path) -> None:
     library = environment.torch / "lib" / "libc10.so"
     done = link_wheel(library, "--python", environment.python, "--out", tmp_path / "package")
     assert done.returncode == 2
     assert "is not a wheel" in done.stderr
 
 
-def test_a_folder_of_somebody_elses_is_left_alone_and_an_own_one_is_written_again(
+def test_a_folder_of_somebody_elses_is_left_untouched_and_an_own_one_is_written_again(
     wheel: Path, environment: TorchEnvironment, tmp_path: Path
 ) -> None:
     other = tmp_path / "other"

@@ -95,7 +95,7 @@ def test_a_name_comes_back_as_it_was_and_means_what_pip_understands(name):
         f"flash_attn-2.8.3+{'a' * 300}-cp312-cp312-linux_x86_64.whl",
     ],
 )
-def test_what_is_no_wheels_name_is_refused(name):
+def test_what_is_not_the_name_of_a_wheel_is_refused(name):
     with pytest.raises(UsageError, match="is not the name of a wheel"):
         WheelName.parse(name)
 
@@ -146,7 +146,7 @@ def test_two_digit_generations_are_not_mistaken_for_one_digit_ones() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "9", "hopper", "9.0.1", "sm_", "-90", "90b"])
-def test_what_is_no_architecture_is_refused_with_examples(text: str) -> None:
+def test_an_unknown_architecture_is_refused_with_examples(text: str) -> None:
     with pytest.raises(UsageError, match="expected a compute capability such as"):
         Architecture.parse(text)
 
@@ -253,5 +253,5 @@ def test_so_are_all_of_the_catalog() -> None:
     assert len(versions) > 50
 
 
-def test_what_is_no_version_comes_first() -> None:
+def test_what_cannot_be_read_as_a_version_comes_first() -> None:
     assert version_key("main") < version_key("0.dev0")

@@ -1,6 +1,6 @@
 """The run time over the driver, with a driver that has no GPU, each test in a process of its own.
 
-The fake driver calls itself libcuda.so.1, so once it is loaded whoever asks the loader for the driver gets it.
+The fake driver calls itself libcuda.so.1, so once it is loaded, all who ask the loader for the driver get it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The C ABI of today beside that of 1.0, as abidiff of libabigail sees both.
+"""The C ABI of today compared with that of 1.0, as abidiff of libabigail sees both.
 
 abi-1.0.xml is what `abidw --no-corpus-path --no-comp-dir-path` said of the library that `probe` compiles, on 2026-11-24. It is
-made anew for a new major version only.
+made again for a new major version only.
 """
 
 from __future__ import annotations
@@ -78,6 +78,6 @@ def test_nothing_of_1_0_has_changed(tmp_path: Path) -> None:
         "function-removed",
     ],
 )
-def test_what_breaks_programs_is_told_from_growth(before: str, after: str, breaks: bool, tmp_path: Path) -> None:
+def test_what_breaks_programs_is_not_taken_for_growth(before: str, after: str, breaks: bool, tmp_path: Path) -> None:
     assert before in HEADER
     assert bool(what_broke(HEADER.replace(before, after, 1), tmp_path)) is breaks

@@ -1,4 +1,4 @@
-"""The C layer: a real library asked by ctypes, and its sources. No GPU is needed to be told what is wrong."""
+"""The C layer: a real library asked by ctypes, and its sources. No GPU is needed to learn what is wrong."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_the_error_text_belongs_to_the_thread(library: Library) -> None:
     assert "batch is -2" in library.last_error()
 
 
-def test_a_success_leaves_the_error_text_alone(library: Library) -> None:
+def test_a_success_leaves_the_error_text_untouched(library: Library) -> None:
     library.fwd(forward_args(batch=-2))
     assert library.fwd(forward_args(batch=0)).status is Status.OK
     assert "batch is -2" in library.last_error()

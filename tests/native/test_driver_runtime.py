@@ -138,7 +138,7 @@ def test_setting_the_device_back_gives_back_the_very_context(libraries: Librarie
 
 
 @apart
-def test_a_device_set_for_good_stays_although_another_context_was_there(libraries: Libraries) -> None:
+def test_a_device_set_permanently_stays_although_another_context_was_there(libraries: Libraries) -> None:
     driver, program = loaded(libraries)
     driver.c.fake_enter(driver.c.fake_context(1))
     for ordinal in (2, 0, 1, 1):
@@ -316,7 +316,7 @@ def test_a_driver_that_does_not_start_says_why(libraries: Libraries) -> None:
 
 
 @apart
-def test_a_forked_child_gets_an_error_and_its_parent_goes_on(libraries: Libraries) -> None:
+def test_a_forked_child_gets_an_error_and_its_parent_continues(libraries: Libraries) -> None:
     _, program = loaded(libraries)
     assert program.launch() == SUCCESS
     child = os.fork()
@@ -403,7 +403,7 @@ def test_nothing_of_the_run_time_is_visible_and_it_needs_the_c_library_only(tmp_
 def test_names_and_texts_of_errors_are_nvidias(libraries: Libraries, cuda_include: Path, tmp_path: Path) -> None:
     archives = sorted(cuda_include.parent.glob("**/libcudart_static.a"))
     if not archives:
-        pytest.skip("needs NVIDIA's static runtime beside its headers")
+        pytest.skip("needs NVIDIA's static runtime next to its headers")
     source = tmp_path / "errors.c"
     source.write_text(
         "#include <cuda_runtime_api.h>\n#include <stdio.h>\n#include <string.h>\n"

@@ -146,7 +146,7 @@ def test_a_family_that_is_not_in_the_library_is_refused_and_said_to_be_missing(f
     assert full.choose(H100, args)[1] == Choice(Family.FA2, "fa2", "fa4: not in this library")
 
 
-def test_a_refusal_on_the_way_to_a_family_leaves_the_error_text_alone(both: Stub) -> None:
+def test_a_refusal_on_the_way_to_a_family_leaves_the_error_text_untouched(both: Stub) -> None:
     both.fwd(forward_args(batch=-2))
     assert ran(both, forward_args(device=A100, flags=Flag.CAUSAL)) == "fa2"
     assert "batch is -2" in both.last_error()

@@ -210,7 +210,7 @@ def test_a_wrong_argument_is_reported_before_what_is_not_compiled_in(library: Li
     assert library.fwd(forward_args(head_dim=128, lse=None)).status is Status.INVALID
 
 
-def test_supports_looks_at_no_buffer(library: Library) -> None:
+def test_supports_reads_no_buffer(library: Library) -> None:
     args = forward_args(q__data=None, k__row_stride=3, lse=None, device=-7, workspace_bytes=5)
     assert library.supports(-1, args).status is Status.OK
     assert library.supports(-2, args).status is Status.INVALID
@@ -294,7 +294,7 @@ def test_backward_without_units_says_what_would_have_them(library: Library) -> N
         assert "flashdepot get --passes fwd,bwd --head-dims 64 --dtypes bf16" in answer.text
 
 
-def test_a_dtype_that_no_family_has_is_told_from_a_wrong_one(library: Library) -> None:
+def test_a_dtype_that_no_family_has_is_not_called_wrong(library: Library) -> None:
     args = backward_args(dtype=Dtype.E4M3)
     for answer in (library.bwd(args), library.bwd_supports(-1, args), library.bwd_workspace(args)[0]):
         assert answer.status is Status.UNSUPPORTED

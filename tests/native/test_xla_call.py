@@ -156,7 +156,7 @@ def test_an_older_xla_that_names_no_device_means_the_current_one(full: Stub) -> 
     assert launched == full.launches()
 
 
-def test_a_handler_may_be_captured_and_has_the_version_of_whoever_asks(full: Stub) -> None:
+def test_a_handler_may_be_captured_and_has_the_version_of_its_caller(full: Stub) -> None:
     found = Xla(full).describe()
     assert (found.version.major, found.version.minor) == (0, 3)
     assert found.traits == 1

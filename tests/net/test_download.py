@@ -47,7 +47,7 @@ def notes() -> list[str]:
 
 @pytest.fixture
 def get(server: FileServer, tmp_path: Path, notes: list[str]) -> Get:
-    """Download the file, with its digest known unless told otherwise."""
+    """Download the file, with its digest known unless said otherwise."""
 
     def run(sha256: str = DIGEST, size: int = 0, path: str = PATH, **options: object) -> Downloaded:
         place = tmp_path / "depot" / "demo.whl"
@@ -64,7 +64,7 @@ def hidden(folder: Path) -> int:
 
 @pytest.mark.parametrize("validator", ["etag", "date", "weak", "none"])
 @pytest.mark.parametrize("ranges", [True, False], ids=["ranges", "no ranges"])
-def test_a_connection_that_drops_twice_costs_what_was_lost_alone(
+def test_a_connection_that_drops_twice_costs_only_what_was_lost(
     server: FileServer, get: Get, ranges: bool, validator: str
 ) -> None:
     server.ranges, server.validator = ranges, validator
@@ -80,7 +80,7 @@ def test_a_connection_that_drops_twice_costs_what_was_lost_alone(
 
 
 @pytest.mark.parametrize(("validator", "starts_again"), [("etag", False), ("date", False), ("none", True)])
-def test_without_a_digest_only_a_validator_lets_it_go_on(
+def test_without_a_digest_only_a_validator_lets_it_continue(
     server: FileServer, get: Get, validator: str, starts_again: bool
 ) -> None:
     server.validator = validator
@@ -89,7 +89,7 @@ def test_without_a_digest_only_a_validator_lets_it_go_on(
     assert (server.seen[1][1] is None) == starts_again
 
 
-def test_the_next_run_goes_on_where_the_last_was_stopped(server: FileServer, get: Get, tmp_path: Path) -> None:
+def test_the_next_run_continues_where_the_last_was_stopped(server: FileServer, get: Get, tmp_path: Path) -> None:
     server.faults = [Fault(drop_after=200_000), *[Fault(status=503)] * ALWAYS]
     with pytest.raises(NetworkError, match="answers 503"):
         get()
@@ -177,7 +177,7 @@ def test_a_body_without_a_length_is_counted_by_the_size_that_was_published(serve
 
 
 @pytest.mark.parametrize("code", [404, 410])
-def test_a_file_that_is_gone_is_told_at_once(server: FileServer, get: Get, code: int) -> None:
+def test_a_file_that_is_gone_is_reported_at_once(server: FileServer, get: Get, code: int) -> None:
     server.faults = [Fault(status=code)]
     with pytest.raises(NetworkError, match=f"answers {code}") as caught:
         get()
@@ -282,7 +282,7 @@ def test_more_than_any_wheel_is_refused_by_the_length_that_is_announced(server: 
     assert len(server.seen) == 1
 
 
-def test_a_disk_that_cannot_hold_it_is_told_before_anything_comes(
+def test_a_disk_that_cannot_hold_it_is_named_before_anything_comes(
     server: FileServer, get: Get, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Usage:
@@ -349,7 +349,7 @@ def test_what_a_stopped_process_had_received_is_not_lost(
     assert (done.sha256, done.fetched) == (DIGEST, len(CONTENT) - kept)
 
 
-def test_a_server_that_falls_silent_is_left_after_the_time_that_pip_is_told(
+def test_a_server_that_falls_silent_is_left_after_the_timeout_of_pip(
     server: FileServer, get: Get, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PIP_TIMEOUT", "0.2")

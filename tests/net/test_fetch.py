@@ -100,7 +100,7 @@ def test_a_file_that_no_index_has_is_an_error_about_the_indexes(destination, pro
 
 
 @pytest.mark.usefixtures("index")
-def test_a_refused_connection_is_told_in_plain_words(destination, monkeypatch):
+def test_a_refused_connection_is_named_in_a_plain_sentence(destination, monkeypatch):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{unused.getsockname()[1]}/simple")
@@ -108,7 +108,7 @@ def test_a_refused_connection_is_told_in_plain_words(destination, monkeypatch):
             fetch("demo", NAME, DIGEST, destination)
 
 
-def test_a_page_that_is_no_index_is_told(index, destination, monkeypatch):
+def test_a_page_that_is_not_an_index_is_named(index, destination, monkeypatch):
     monkeypatch.setattr(index, "page", lambda: ("application/vnd.pypi.simple.v1+json", b'{"hello": 1}'))
     with pytest.raises(NetworkError, match="does not answer as a package index"):
         fetch("demo", NAME, DIGEST, destination)
@@ -144,7 +144,7 @@ def test_netrc_is_used(index, destination, settings_free):
     assert fetch("demo", NAME, DIGEST, destination).read_bytes() == CONTENT
 
 
-def test_the_proxy_that_pip_is_told_of_is_used(index, destination, monkeypatch):
+def test_the_proxy_of_pip_is_used(index, destination, monkeypatch):
     # The index has a name that only the proxy could resolve; the proxy is asked for the whole URL.
     monkeypatch.setenv("PIP_INDEX_URL", "http://index.invalid/simple")
     monkeypatch.setenv("PIP_PROXY", index.url.removesuffix("/simple/"))
@@ -164,7 +164,7 @@ def test_a_certificate_file_that_is_not_there_is_named(index, destination, monke
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, a disk that is always full")
 @posix("device that is always full")
-def test_a_full_disk_is_told_as_such(index, destination):
+def test_a_full_disk_is_named(index, destination):
     index.files[NAME] = CONTENT
     destination.parent.mkdir()
     destination.with_name(f".{NAME}.download.tmp").symlink_to("/dev/full")

@@ -100,7 +100,7 @@ def test_a_broken_file_is_named(settings_free):
         read_index_settings()
 
 
-def test_a_timeout_that_is_no_number_is_named(monkeypatch):
+def test_a_timeout_that_is_not_a_number_is_named(monkeypatch):
     monkeypatch.setenv("PIP_TIMEOUT", "soon")
     with pytest.raises(UsageError, match="'soon': expected a number"):
         read_index_settings()

@@ -103,7 +103,7 @@ def test_a_gpu_that_cannot_be_used_says_so(tmp_path: Path) -> None:
     assert "No GPU could be used" in done.stderr
 
 
-def test_speeds_are_shown_beside_torchs_with_the_ratio(tmp_path: Path) -> None:
+def test_speeds_are_shown_next_to_torchs_with_the_ratio(tmp_path: Path) -> None:
     done = flashdepot("bench", "--python", answering(tmp_path, MEASURED))
     assert done.returncode == 0
     assert "330.0            300.0    1.10" in done.stdout

@@ -83,13 +83,13 @@ def test_a_part_that_is_named_twice_is_made_once(tmp_path: Path) -> None:
         ("[matrix\n", "is not valid TOML"),
     ],
 )
-def test_a_mistake_is_told_with_the_file_and_the_word(text: str, said: str, tmp_path: Path) -> None:
+def test_a_mistake_is_reported_with_the_file_and_the_word(text: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=said) as refused:
         read(tmp_path, text)
     assert "publish.toml" in refused.value.message
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_matrix_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"none\.toml cannot be read") as refused:
         read_matrix(tmp_path / "none.toml")
     assert "docs/publishing.md" in refused.value.hint

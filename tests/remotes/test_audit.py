@@ -48,7 +48,7 @@ def test_an_honest_machine_passes_and_a_unit_that_was_replaced_is_found(
         user.get("--all", command="depot audit")
 
 
-def test_who_compiled_the_same_signs_beside_the_builder_and_counts_as_a_second_one(
+def test_who_compiled_the_same_signs_too_and_counts_as_a_second_builder(
     builder: Machine, user: Machine, server: RemoteServer, tmp_path: Path, new_machine: Callable[[str], Machine]
 ) -> None:
     line = share(builder, server)

@@ -106,7 +106,7 @@ def test_a_bucket_keeps_what_one_pushes_and_another_may_only_read(
         maker.push(bucket, maker.store("two"))
 
 
-def test_a_miss_is_no_warning_and_a_wrong_secret_is_one(
+def test_a_miss_is_not_a_warning_and_a_wrong_secret_is(
     bucket: RemoteSettings, reader: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     be("reader", monkeypatch)

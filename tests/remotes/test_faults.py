@@ -195,7 +195,7 @@ def test_the_first_remote_that_has_it_gives_it_and_a_dead_one_before_it_does_not
     assert "dead" in reader.warnings[0]
 
 
-def test_offline_asks_no_server_and_a_folder_all_the_same(
+def test_offline_asks_no_server_and_still_a_folder(
     pushed: Manifest,
     maker: Party,
     reader: Party,

@@ -97,7 +97,7 @@ def test_what_a_matrix_names_is_made_pushed_and_indexed_and_a_second_run_finds_i
     assert [part["sha256"] for part in fetched["parts"]] == [part["sha256"] for part in report["parts"]]
 
 
-def test_a_run_that_was_stopped_goes_on_where_it_was(
+def test_a_run_that_was_stopped_continues_where_it_was(
     builder: Machine, matrix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make = publishing._make
@@ -133,7 +133,7 @@ def test_a_part_that_fails_does_not_stop_the_others_and_decides_the_exit_code(
     assert "warning: upstream=9.9.9 arch=70: " in builder.said
 
 
-def test_a_wheel_that_cannot_be_proven_is_neither_pushed_nor_indexed(
+def test_a_wheel_that_cannot_be_verified_is_neither_pushed_nor_indexed(
     builder: Machine, server: RemoteServer, matrix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def wrong(*_: object) -> None:

@@ -108,7 +108,7 @@ def _push_process(party: Party, url: str, name: str) -> subprocess.Popen[bytes]:
         (Pushed(2, 0, 0, 0, 0), "2 libraries and 0 units, all there already"),
     ],
 )
-def test_what_was_pushed_is_counted_in_words(pushed: Pushed, text: str) -> None:
+def test_what_was_pushed_is_counted(pushed: Pushed, text: str) -> None:
     assert str(pushed) == text
 
 

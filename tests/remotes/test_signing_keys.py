@@ -39,7 +39,7 @@ def test_a_name_is_taken_once(user: Machine) -> None:
 
 
 @pytest.mark.parametrize("line", ["ci", "ci:", "ci:AAAA", "../x:" + "A" * 43 + "=", "ci:" + "A" * 43, "ci:" + "!" * 44])
-def test_what_is_no_key_is_not_trusted(line: str, user: Machine) -> None:
+def test_what_is_not_a_key_is_not_trusted(line: str, user: Machine) -> None:
     with pytest.raises(UsageError, match="not a public key"):
         user.run("keys", "trust", line)
 
@@ -67,7 +67,7 @@ def test_a_key_that_others_may_read_signs_nothing(maker: Party, team: RemoteSett
         maker.push(team, maker.store())
 
 
-def test_a_file_that_is_no_key_signs_nothing(maker: Party, team: RemoteSettings) -> None:
+def test_a_file_that_is_not_a_key_signs_nothing(maker: Party, team: RemoteSettings) -> None:
     maker.key()
     private(maker).write_text("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n")
     with pytest.raises(UsageError, match="not an ed25519 key"):
@@ -115,7 +115,7 @@ def test_after_a_rotation_both_signatures_stand_and_either_reader_is_served(
     assert reader.fetch(team) == pushed
 
 
-def test_the_old_key_of_a_rotation_is_believed_for_the_days_that_were_given(maker: Party) -> None:
+def test_the_old_key_of_a_rotation_is_trusted_for_the_days_that_were_given(maker: Party) -> None:
     maker.key()
     rotate_key(maker.settings, "ci", 0, None)
     old, new = maker.settings.trusted_keys()

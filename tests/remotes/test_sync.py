@@ -131,7 +131,7 @@ def test_a_library_that_arrives_damaged_is_left_out_and_the_others_come(
     assert here(reader) == {whole.recipe_key}
 
 
-def test_other_bytes_under_one_recipe_are_told_and_neither_side_is_changed(
+def test_other_bytes_under_one_recipe_are_reported_and_neither_side_is_changed(
     pushed: Manifest, reader: Party, team: RemoteSettings
 ) -> None:
     own = store_library(reader.depot, reader.folder / "files", name="other", recipe_key=pushed.recipe_key)

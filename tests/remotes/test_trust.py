@@ -41,7 +41,7 @@ def test_a_clock_that_is_wrong_ends_trust_in_keys_that_expire_and_says_so(
         assert not user.warnings
 
 
-def test_a_record_that_lies_under_another_name_is_not_taken(
+def test_a_record_under_another_name_is_not_taken(
     pushed: Manifest, maker: Party, reader: Party, team: RemoteSettings, server: RemoteServer
 ) -> None:
     library, unit = (next(p for p in server.records() if f"/{kind}/" in p) for kind in ("libraries", "units"))
@@ -92,7 +92,7 @@ def test_a_key_that_is_not_trusted_convinces_nobody(
 
 
 @pytest.mark.parametrize("days", [1, 0])
-def test_a_key_is_believed_up_to_its_last_day(
+def test_a_key_is_trusted_up_to_its_last_day(
     days: int, pushed: Manifest, maker: Party, new_party: Callable[[str], Party], team: RemoteSettings
 ) -> None:
     late = new_party("late")
@@ -160,7 +160,7 @@ def test_records_of_strangers_crowd_nobody_out(
     assert reader.fetch(team) is not None
 
 
-def test_a_record_that_makes_no_sense_among_others_is_passed_over(
+def test_a_record_that_makes_no_sense_among_others_is_skipped(
     pushed: Manifest, reader: Party, team: RemoteSettings, server: RemoteServer
 ) -> None:
     for path in server.records():

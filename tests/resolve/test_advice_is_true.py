@@ -108,7 +108,7 @@ def test_each_command_that_resolve_prints_is_accepted_and_gives_what_it_promises
         if words[0] == "wheel":
             assert taken.params["arch"]
             assert taken.params["yes"] is decision.chosen.candidate.origin.compiles  # type: ignore[union-attr]
-    # The rules alone say of a published wheel what the resolver says.
+    # The rules by themselves say of a published wheel what the resolver says.
     for judged in decision.ranked[:3]:
         if judged.candidate.origin in {Origin.OFFICIAL, Origin.COMMUNITY}:
             assert verdict_of(judge(needs_of_name(judged.candidate.wheel), facts)) is judged.verdict

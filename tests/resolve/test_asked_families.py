@@ -66,7 +66,7 @@ def version(family: str) -> str:
         ({"arch": "90", "passes": "fwd"}, ("fa2",)),
     ],
 )
-def test_full_has_both_families_where_both_are_proven_and_less_than_full_has_fa2(
+def test_full_has_both_families_where_both_are_tested_and_less_than_full_has_fa2(
     tmp_path: Path, words: dict[str, str], taken: tuple[str, ...]
 ) -> None:
     need = need_of(tmp_path, **words)
@@ -135,7 +135,7 @@ def test_a_family_without_kernels_for_any_of_the_gpus_is_left_out_and_that_is_sa
 @pytest.mark.parametrize(
     ("arch", "named"), [("90,100", "10.0"), ("universal", "10.0, 12.0"), ("90,103,121", "10.3, 12.1")]
 )
-def test_unproven_kernels_are_for_those_who_name_the_family(tmp_path: Path, arch: str, named: str) -> None:
+def test_untested_kernels_are_for_those_who_name_the_family(tmp_path: Path, arch: str, named: str) -> None:
     asked = need_of(tmp_path, families="all", arch=arch)
     assert f"FlashAttention-4 for compute capability {named} is untested" in asked.note
     unasked = need_of(tmp_path, arch=arch)

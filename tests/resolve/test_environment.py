@@ -91,7 +91,7 @@ def test_a_flag_takes_the_place_of_the_hosts_fact_and_leaves_the_others() -> Non
     assert (str(facts.driver), str(facts.python)) == ("550.54", "cp312")
 
 
-def test_a_named_cuda_or_abi_changes_the_hosts_torch_in_that_alone() -> None:
+def test_a_named_cuda_or_abi_changes_only_that_of_the_hosts_torch() -> None:
     torch = override(facts_of(record("ubuntu-24.04-h100")), NamedFacts(torch_cuda="12.6", cxx11_abi=False)).torch
     assert torch is not None
     assert (torch.minor, str(torch.cuda), torch.cxx11_abi) == ("2.8", "12.6", False)
@@ -188,7 +188,7 @@ def test_an_interpreter_takes_the_tags_that_packaging_says(python: str) -> None:
     taken = {(tag, abi) for tag in pythons for abi in abis if python_fits(tag, abi, found)}
     expected = {(tag.interpreter, tag.abi) for tag in tags if not tag.abi.startswith("abi3t")}
     if found.implementation == "pypy":
-        expected |= {(python, abi) for abi in abis}  # nobody has told which ABI it has
+        expected |= {(python, abi) for abi in abis}  # its ABI is not known
     assert taken == expected
 
 
@@ -199,7 +199,7 @@ def test_a_platform_tag_is_of_the_platform_that_it_is_made_for(tag: str) -> None
     assert platform_tag(platform, Version("2.35") if tag.startswith("many") else None) == tag
 
 
-def test_a_gpu_too_old_for_the_kernels_need_not_be_served_beside_another() -> None:
+def test_a_gpu_too_old_for_the_kernels_need_not_be_served_next_to_another() -> None:
     assert Environment(gpus=architectures("75,80")).served(oldest_gpu()) == architectures("80")
     assert Environment(gpus=architectures("75")).served(oldest_gpu()) == architectures("75")
 

@@ -172,7 +172,7 @@ def test_a_lock_that_was_edited_wrongly_is_refused_with_the_name_of_the_key(
 
 
 @pytest.mark.parametrize("text", ["schema = ", "\x00", "[wheel]\nurl = 1\nurl = 2", "# nothing"])
-def test_what_is_no_lock_at_all_is_refused(text: str, tmp_path: Path) -> None:
+def test_what_is_not_a_lock_at_all_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "flashdepot.lock"
     path.write_text(text)
     with pytest.raises(UsageError):

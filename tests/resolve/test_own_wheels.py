@@ -58,7 +58,7 @@ def test_a_stored_library_that_serves_comes_before_every_published_wheel(depot: 
     assert second.candidate.origin is Origin.OFFICIAL
 
 
-def test_what_would_be_built_with_kernels_that_are_unproven_there_says_so(depot: Depot) -> None:
+def test_what_would_be_built_with_kernels_that_are_untested_there_says_so(depot: Depot) -> None:
     b200 = Case("a B200", {**H100.values, "gpus": ["10.0"]})
     (both,) = own(depot, b200, families="all")
     assert both.candidate.name.endswith("built here for sm_100 (untested: fa4 on 10.0)")
@@ -76,14 +76,14 @@ def test_what_would_be_built_with_kernels_that_are_unproven_there_says_so(depot:
     ],
     ids=["lacks kernels", "lacks the GPU", "newer libc", "newer driver"],
 )
-def test_a_stored_library_that_does_not_serve_is_no_candidate(
+def test_a_stored_library_that_does_not_serve_is_not_offered(
     profile: str, changes: dict[str, Any], depot: Depot, tmp_path: Path
 ) -> None:
     store(depot, tmp_path / "files", profile, **changes)
     assert [judged.candidate.origin for judged in own(depot, families="fa2")] == [Origin.OURS]
 
 
-def test_a_damaged_stored_library_is_no_candidate(depot: Depot, tmp_path: Path) -> None:
+def test_a_damaged_stored_library_is_not_offered(depot: Depot, tmp_path: Path) -> None:
     store(depot, tmp_path / "files")
     (manifest,) = depot.artifacts.manifests()
     flip_bit(depot.layout.blob(manifest.files[1].digest))
@@ -110,7 +110,7 @@ def test_more_cores_compile_sooner_and_little_memory_later(depot: Depot) -> None
 
 
 @pytest.mark.parametrize(("glibc", "verdict"), [("2.17", Verdict.FITS), ("2.16", Verdict.MISFIT)])
-def test_it_runs_beside_any_c_library_from_2_17_on(depot: Depot, glibc: str, verdict: Verdict) -> None:
+def test_it_runs_with_any_c_library_from_2_17_on(depot: Depot, glibc: str, verdict: Verdict) -> None:
     older = replace(H100.request, facts=override(H100.facts, NamedFacts(glibc=glibc)))
     (judged,) = OwnWheels(LibraryRequest(), H100.host, depot, cores=16, memory=64 * GB).candidates(older)
     assert judged.verdict is verdict

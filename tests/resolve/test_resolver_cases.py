@@ -26,7 +26,7 @@ def test_the_rules_that_are_named_speak_against_the_others_and_no_more(case: Cas
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_what_is_chosen_keeps_every_rule_judged_alone(case: Case) -> None:
+def test_what_is_chosen_keeps_every_rule_judged_by_itself(case: Case) -> None:
     chosen = case.decision.chosen
     if chosen is not None and chosen.candidate.wheel.url:
         verdict = verdict_of(judge(case.request, chosen.candidate.wheel))

@@ -155,7 +155,7 @@ def test_the_examples_have_certain_choices_among_them() -> None:
 
 @some
 @given(requests, catalogs)
-def test_a_choice_breaks_no_rule_and_doubts_are_taken_only_where_allowed(
+def test_a_choice_breaks_no_rule_and_uncertain_wheels_are_taken_only_where_allowed(
     request: WheelRequest, published: list[PublishedWheel]
 ) -> None:
     for judged in decide(request, published).ranked:

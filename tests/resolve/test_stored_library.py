@@ -109,7 +109,7 @@ UNWANTED = {
     *("click.shell_completion", "packaging", "platformdirs", "psutil", "pypi_simple", "re2", "requests", "rich"),
     *("dataclasses", "random", "secrets", "shutil", "subprocess", "tarfile", "tempfile", "tomllib", "zipfile"),
 }
-"""What a hit does without, of ours and of others. A module that only a type alone needs goes under ``TYPE_CHECKING``."""
+"""What a hit does without. A module that only a type needs goes under ``TYPE_CHECKING``."""
 
 
 def test_the_gpus_that_are_present_decide_when_none_is_named(depot: Path) -> None:

@@ -45,7 +45,7 @@ def test_gaps_are_filled_and_what_was_said_stays(request: LibraryRequest, other:
         assert getattr(filled, name) == (getattr(other, name) if value is None else value)
 
 
-def test_named_passes_stand_in_the_place_of_the_profiles() -> None:
+def test_named_passes_replace_those_of_the_profile() -> None:
     selected = library_request(profile="inference", passes="bwd", features="all").selected
     assert selected.passes == {Pass.BWD}
     assert selected.features == ALL_FEATURES

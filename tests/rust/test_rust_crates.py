@@ -85,9 +85,7 @@ def test_clippy_finds_nothing_not_even_pedantically(crates: Path, quick_library:
 
 @needs("cargo", "cargo-clippy")
 @pytest.mark.parametrize("command", [["clippy", "--lib"], ["doc", "--no-deps"]])
-def test_checks_and_pages_need_no_library_and_are_told_once_that_there_is_none(
-    crates: Path, command: list[str]
-) -> None:
+def test_checks_and_pages_need_no_library_and_hear_once_that_there_is_none(crates: Path, command: list[str]) -> None:
     env = {name: value for name, value in os.environ.items() if not name.startswith("FLASHDEPOT_L")}
     env |= {
         "FLASHDEPOT": "/nowhere/flashdepot",

@@ -205,7 +205,7 @@ def _parse(command: click.Command, name: str, words: list[str], parent: click.Co
 
 
 def _without_files(parameter: click.Parameter) -> click.Parameter:
-    """The parameter without what it would do to the disk of whoever uses it."""
+    """The parameter without what it would do to the user's disk."""
     tame = copy.copy(parameter)
     tame.callback = None
     if isinstance(tame.type, click.Path | click.File):
@@ -239,7 +239,7 @@ _TOOLS = frozenset({"cargo", "cc", "c++", "cmake", "ctest", "g++", "gcc", "git",
 
 @dataclass(frozen=True)
 class DocumentScript:
-    """A script for bash, how many blocks it runs, and the tools for want of which others are left out."""
+    """A script for bash, how many blocks it runs, and the missing tools for which others are left out."""
 
     text: str
     blocks: int

@@ -78,7 +78,7 @@ def _struct(name: str, fields: Iterable[Any]) -> type[Structure]:
 
 
 for _name, _fields in _ABI["read_fields"](_ABI["HEADER"].read_text(encoding="utf-8")).items():
-    # Both kinds of tensors are one here, so that one can be put in the place of the other.
+    # Both kinds of tensors are one here, so that one can be put in place of the other.
     _TYPES[_name] = STRUCTS[_name] = STRUCTS.get("fa_tensor") if "_const_" in _name else _struct(_name, _fields)
 Tensor, ForwardArgs, BackwardArgs = (STRUCTS[f"fa_{name}"] for name in ("tensor", "fwd_args", "bwd_args"))
 CombineArgs, Info, ChoiceAnswer = (STRUCTS[f"fa_{name}"] for name in ("combine_args", "info", "choice"))

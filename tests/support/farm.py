@@ -88,7 +88,7 @@ class Farm:
         self.workers = [self.add_worker() for _ in range(workers)]
 
     def add_worker(self, *options: str, **variables: str) -> subprocess.Popen[bytes]:
-        """Start a worker that declares 4 GB, unless told otherwise."""
+        """Start a worker that declares 4 GB, unless said otherwise."""
         words = ("--no-nanny", "--nthreads", "2", "--no-dashboard", "--local-directory", str(self.folder / "dask"))
         options = options or ("--resources", "memory=4e9")
         return self._start("dask_worker", (self.address, *words, *options), {**self.environment, **variables})

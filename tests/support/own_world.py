@@ -85,7 +85,7 @@ def index_variables() -> list[str]:
 
 
 def users_home() -> Path:
-    """The home of whoever runs the tests, to be left untouched."""
+    """The home of the user who runs the tests, to be left untouched."""
     return Path(os.environ[_HELD].partition(os.pathsep)[0])
 
 

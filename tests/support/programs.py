@@ -55,7 +55,7 @@ def needed(program: Path) -> list[str]:
 
 
 def need_of_library(kind: str) -> list[str]:
-    """What of ours a program needs that was linked one way or the other."""
+    """Which of our libraries a program needs, linked one way or the other."""
     return ["libflashattention.so.1"] if kind == "shared" else []
 
 

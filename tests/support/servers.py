@@ -1,4 +1,4 @@
-"""Web servers on this machine, which misbehave when they are told to."""
+"""Web servers on this machine, which misbehave on request."""
 
 from __future__ import annotations
 

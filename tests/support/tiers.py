@@ -41,7 +41,7 @@ def add_option(parser: pytest.Parser) -> None:
     parser.addoption("--tier", choices=("fast", "slow", "all"), default="all", help="which tests to run; default: all")
 
 
-def is_passed_over(path: Path, config: pytest.Config) -> bool:
+def is_skipped(path: Path, config: pytest.Config) -> bool:
     """Whether a folder or file need not be read in this tier."""
     return config.getoption("--tier") == "fast" and _is_slow_place(path)
 

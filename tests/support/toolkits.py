@@ -124,10 +124,10 @@ def put_zig(toolchains: Path, program: str) -> None:
 
 _COMPILE = """#!{python} -IS
 import fcntl, os, re, shutil, sys, time
-words = sys.argv[1:]
+argv = sys.argv[1:]
 here = {folder!r}
 def after(option):
-    return words[words.index(option) + 1]
+    return argv[argv.index(option) + 1]
 def journal(line):
     with open(os.path.join(here, "journal"), "a") as file:
         file.write(line + chr(10))
@@ -153,19 +153,19 @@ def compile(source, depfile):
 """
 
 _NVCC = """
-if "-MF" in words:
-    compile(words[words.index("-o") - 1], after("-MF"))
-elif "-o" in words:
+if "-MF" in argv:
+    compile(argv[argv.index("-o") - 1], after("-MF"))
+elif "-o" in argv:
     open(after("-o"), "w")
 else:
-    os.execv({answers!r}, [{answers!r}, *words])
+    os.execv({answers!r}, [{answers!r}, *argv])
 """
 
 _ZIG = """
-if words[0] == "clang":
-    compile(words[-1], after("-dependency-file"))
-elif words[0] == "ar":
-    os.execv({ar!r}, words)
+if argv[0] == "clang":
+    compile(argv[-1], after("-dependency-file"))
+elif argv[0] == "ar":
+    os.execv({ar!r}, argv)
 else:
     shutil.copy(os.path.join(here, "library.so"), after("-o"))
 """

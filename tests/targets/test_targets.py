@@ -302,7 +302,7 @@ def test_an_archive_for_candle_offers_its_own_function_on_every_target(candle: d
 
 @pytest.mark.nvcc
 @needs(MINGW, "wine")
-def test_a_windows_program_that_calls_candles_function_is_told_that_there_is_no_driver(
+def test_a_windows_program_that_calls_candles_function_hears_that_there_is_no_driver(
     candle: dict[str, Path], tmp_path: Path
 ) -> None:
     (tmp_path / "program.c").write_text(PROGRAM)

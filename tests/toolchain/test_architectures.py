@@ -29,7 +29,7 @@ def test_native_without_a_gpu_takes_80_and_says_so() -> None:
     assert "No NVIDIA GPU was found" in choice.note
 
 
-def test_native_leaves_out_a_gpu_that_is_too_old_beside_one_that_is_not() -> None:
+def test_native_leaves_out_a_gpu_that_is_too_old_next_to_one_that_is_not() -> None:
     choice = choose_architectures(Gpus.NATIVE, make_host(gpus=(gpu("7.5"), gpu("8.9"))), oldest_gpu())
     assert spell(choice.wanted) == "89"
     assert "GPU 7.5" in choice.note

@@ -139,7 +139,7 @@ def test_a_manifest_that_is_none_is_refused_with_the_reason(
 
 
 @pytest.mark.parametrize("body", [b"<html>sign in</html>", b"[]", b"{}"])
-def test_an_answer_that_is_no_manifest_is_refused(server: FileServer, tmp_path: Path, body: bytes) -> None:
+def test_an_answer_that_is_not_a_manifest_is_refused(server: FileServer, tmp_path: Path, body: bytes) -> None:
     server.files[MANIFEST] = body
     with pytest.raises(FlashdepotError, match=r"redistrib_12\.8\.1\.json|has no cuda_nvcc"):
         provide(tmp_path)

@@ -84,7 +84,7 @@ def test_a_driver_that_no_nvcc_serves_is_to_be_updated(provided: Path) -> None:
     ("release", "arch", "said"),
     [("11.8", "80", "older than CUDA 12.0"), ("12.4", "120", "cannot make sm_120")],
 )
-def test_a_toolkit_that_cannot_do_the_work_is_passed_over_and_the_reason_said(
+def test_a_toolkit_that_cannot_do_the_work_is_skipped_and_the_reason_said(
     tmp_path: Path, provided: Path, release: str, arch: str, said: str
 ) -> None:
     host = make_host(make_toolkit(tmp_path / "cuda", release))
@@ -92,7 +92,7 @@ def test_a_toolkit_that_cannot_do_the_work_is_passed_over_and_the_reason_said(
         foresee_toolchain(cuda(release), host, architectures(arch), driver=None)
 
 
-def test_a_toolkit_without_headers_is_passed_over(tmp_path: Path, provided: Path) -> None:
+def test_a_toolkit_without_headers_is_skipped(tmp_path: Path, provided: Path) -> None:
     make_toolkit(tmp_path / "cuda", "12.8")
     (tmp_path / "cuda/include/cuda_runtime.h").unlink()
     toolkit = identify_toolkit(tmp_path / "cuda/bin/nvcc", "PATH")
@@ -142,7 +142,7 @@ def test_an_nvcc_that_cannot_read_the_newer_zigs_headers_preprocesses_with_an_ol
     assert chosen.preprocessing.preprocessor == tmp_path / preprocessing / "bin/clang++"
 
 
-def test_a_word_that_is_no_cuda_is_wrong_usage() -> None:
+def test_a_word_that_is_not_a_cuda_is_wrong_usage() -> None:
     with pytest.raises(UsageError, match="expected 'auto', a version such as"):
         pick("newest", make_host())
 

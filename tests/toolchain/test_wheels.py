@@ -193,7 +193,7 @@ def test_each_python_has_a_cute_dsl_of_its_own_and_all_have_one_identity(index: 
         (LINUX, "pypy311", "is for CPython 3.11 and 3.12; flashdepot runs in pypy311"),
     ],
 )
-def test_a_machine_that_cannot_run_cute_dsl_is_told_what_can(
+def test_a_machine_that_cannot_run_cute_dsl_hears_what_can(
     index: IndexServer, tmp_path: Path, platform: Platform, python: str, said: str
 ) -> None:
     with pytest.raises(IncompatibleError, match=said) as error:
@@ -220,7 +220,7 @@ def test_every_project_of_cute_dsl_is_pinned_once_for_each_python_and_platform()
         "ar: libflashattention.a: Disk quota exceeded",
     ],
 )
-def test_a_full_disk_is_no_fault_of_the_objects(tmp_path: Path, said: str) -> None:
+def test_a_full_disk_is_not_blamed_on_the_objects(tmp_path: Path, said: str) -> None:
     with pytest.raises(MissingToolError, match="filled up while it was linked"):
         require(Finished(("ld",), 1, "", said), tmp_path / "libflashattention.so.1")
 

@@ -80,20 +80,20 @@ def test_a_folder_without_a_version_says_unknown(folder, cache):
 
 
 @pytest.mark.parametrize("name", ["cutlass/numeric_types.h", "cute/tensor.hpp"])
-def test_a_folder_without_cutlass_is_told_how_to_get_it(folder, cache, name):
+def test_a_folder_without_cutlass_is_refused_with_how_to_get_it(folder, cache, name):
     (folder / "csrc/cutlass/include" / name).unlink()
     with pytest.raises(MissingToolError, match=f"lacks CUTLASS.*{name}.*ZIP") as caught:
         identify(str(folder), cache)
     assert "git submodule update --init csrc/cutlass" in caught.value.hint
 
 
-def test_another_project_is_no_source(tmp_path, cache):
+def test_another_project_is_not_accepted_as_source(tmp_path, cache):
     write_files(tmp_path / "other", {"setup.py": "", "csrc/flash_attn/src/flash.h": ""})
     with pytest.raises(UsageError, match=r"not a source tree of flash-attention.*flash_fwd_hdim64_bf16_sm80\.cu"):
         obtain(str(tmp_path / "other"), cache)
 
 
-def test_a_folder_that_is_not_there_is_told(tmp_path, cache):
+def test_a_source_folder_that_is_not_there_is_named(tmp_path, cache):
     with pytest.raises(UsageError, match="There is no folder"):
         obtain(str(tmp_path / "missing"), cache)
 

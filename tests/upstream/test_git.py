@@ -156,7 +156,7 @@ def test_a_local_repository_works_offline_but_its_submodule_of_a_server_does_not
         obtain(spec(repository, remote), cache)
 
 
-def test_a_server_that_is_not_there_is_told_without_the_token(cache):
+def test_a_server_that_is_not_there_is_named_without_the_token(cache):
     tool("git")
     with pytest.raises(NetworkError, match=r"https://127\.0\.0\.1:1/x\.git cannot be fetched at 'main'") as caught:
         obtain("git+https://s3cret@127.0.0.1:1/x.git@main", cache)
@@ -170,7 +170,7 @@ def test_only_a_commit_with_new_cutlass_fetches_cutlass(repository, cache, tmp_p
     assert obtain(spec(repository), cache).units == UNITS
 
 
-def test_a_submodule_that_cannot_be_fetched_is_told_and_leaves_nothing(repository, cache, tmp_path):
+def test_a_submodule_that_cannot_be_fetched_is_named_and_leaves_nothing(repository, cache, tmp_path):
     (tmp_path / "forge/cutlass").rename(tmp_path / "forge/away")
     with pytest.raises(NetworkError, match="cannot be fetched"):
         obtain(spec(repository), cache)
@@ -199,7 +199,7 @@ def test_the_users_own_replacement_of_a_submodule_url_is_honoured(repository, ca
     assert obtain(spec(repository), cache).units == UNITS
 
 
-def test_a_commit_without_the_submodule_is_told_what_it_lacks(tmp_path, cache):
+def test_a_commit_without_the_submodule_is_refused_with_what_it_lacks(tmp_path, cache):
     tool("git")
     plain = make_repository(tmp_path / "plain", tree_files())
     with pytest.raises(MissingToolError, match="lacks CUTLASS"):
@@ -213,7 +213,7 @@ def test_cutlass_may_be_plain_files_of_the_commit(tmp_path, cache):
     assert set(obtain(spec(plain), cache).id.commits) == {"."}
 
 
-def test_a_name_that_the_repository_does_not_have_is_told(repository, cache):
+def test_a_name_that_the_repository_does_not_have_is_refused(repository, cache):
     with pytest.raises(UsageError, match="has no branch, tag or commit 'no-such-branch'"):
         obtain(spec(repository, "no-such-branch"), cache)
 
@@ -256,7 +256,7 @@ def test_a_hostile_or_crooked_source_is_refused_before_git_runs(hostile, cache, 
         ("git+ssh://git@h/x.git@v1", "ssh://git@h/x.git", "v1"),
     ],
 )
-def test_url_and_ref_are_told_apart(text, url, ref):
+def test_url_and_ref_are_distinguished(text, url, ref):
     assert GitSource.parse(text) == GitSource(url, ref)
 
 
@@ -286,7 +286,7 @@ def test_the_variables_of_an_outer_git_do_not_matter(repository, cache, monkeypa
     assert obtain(spec(repository), cache).units == UNITS
 
 
-def test_no_git_program_is_told(repository, cache, monkeypatch):
+def test_a_missing_git_is_named(repository, cache, monkeypatch):
     monkeypatch.setenv("PATH", "")
     with pytest.raises(MissingToolError, match="needs the git program"):
         obtain(spec(repository), cache)
@@ -300,7 +300,7 @@ def test_a_tree_that_lost_a_file_is_made_again(repository, cache):
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
 @pytest.mark.parametrize("command", ["init", "fetch", "checkout", "submodule"])
-def test_a_kill_after_any_step_leaves_no_half_tree_and_the_next_run_mends_it(repository, cache, command):
+def test_a_kill_after_any_step_leaves_no_half_tree_and_the_next_run_completes_it(repository, cache, command):
     code = (
         "import os, pathlib, sys; from flashdepot.upstream import git as module; from flashdepot.kernels.fa2 import Fa2\n"
         "real = module.git\n"

@@ -82,7 +82,7 @@ def test_a_tree_that_lost_a_file_is_unpacked_again_without_the_network(cache, mo
 
 
 @pytest.mark.usefixtures("index")
-def test_offline_with_an_empty_cache_is_told(cache, monkeypatch):
+def test_offline_with_an_empty_cache_is_refused(cache, monkeypatch):
     monkeypatch.setenv("FLASHDEPOT_OFFLINE", "1")
     with pytest.raises(NetworkError, match="FLASHDEPOT_OFFLINE"):
         obtain("9.9.9", cache)
@@ -118,7 +118,7 @@ def test_two_processes_at_once_both_get_the_whole_tree(cache):
 @pytest.mark.usefixtures("index")
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
 @pytest.mark.parametrize("moment", ["archive.unpack", "published._read", "fetch.fetch"])
-def test_a_kill_in_the_middle_leaves_no_tree_and_the_next_run_mends_it(cache, moment):
+def test_a_kill_in_the_middle_leaves_no_tree_and_the_next_run_completes_it(cache, moment):
     die = (
         f"import os; from flashdepot.files import archive; from flashdepot.net import fetch; real = {moment}\n"
         "def die(*a, **k): real(*a, **k); os.kill(os.getpid(), 9)\n"

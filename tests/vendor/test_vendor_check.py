@@ -89,7 +89,7 @@ def test_what_changed_is_named_with_whether_it_matters(
         (lambda m: m["upstreams"]["fa2"].update(version="2.8.0"), "flash-attn"),
     ],
 )
-def test_another_flashdepot_is_no_reason_by_itself(
+def test_another_flashdepot_is_not_a_reason_by_itself(
     quick_library: Path, project: Path, tmp_path: Path, change: Callable[..., object], topic: str
 ) -> None:
     vendored(for_target(quick_library, tmp_path / "older", change), project)
@@ -127,9 +127,7 @@ def test_one_target_that_serves_is_enough(quick_library: Path, project: Path, tm
     assert sorted(t["status"] for t in report["targets"]) == ["does not fit", "fits"]
 
 
-def test_targets_for_other_platforms_alone_serve_nobody_here(
-    quick_library: Path, project: Path, tmp_path: Path
-) -> None:
+def test_only_targets_for_other_platforms_serve_nobody_here(quick_library: Path, project: Path, tmp_path: Path) -> None:
     vendored(for_target(quick_library, tmp_path / "win", lambda m: m.update(platform="windows-x86_64")), project)
     status, report = check(project)
     assert (status, report["status"], report["rebuild"]) == (4, "for another platform", True)
@@ -277,7 +275,7 @@ def test_an_index_that_points_elsewhere_is_refused(
         read_index(path.parent)
 
 
-def test_a_folder_without_an_index_is_told_how_to_get_one(project: Path) -> None:
+def test_a_folder_without_an_index_learns_how_to_get_one(project: Path) -> None:
     done = vendor("--check", cwd=project)
     assert done.returncode == 2
     assert "flashdepot vendor prebuilt" in done.stderr

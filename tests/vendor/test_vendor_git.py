@@ -19,7 +19,7 @@ Git = Callable[..., str]
 
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Git's settings of the test alone."""
+    """Git settings that only the test has."""
     tool("git")
     path = tmp_path / "gitconfig"
     path.write_text("[user]\nname = A\nemail = a@example.org\n[init]\ndefaultBranch = main\n")
@@ -76,7 +76,7 @@ def test_libraries_are_stored_as_pointers_and_everything_else_as_itself(bare: Pa
 
 
 @pytest.mark.parametrize("without", ["skip smudge", "no filter"])
-def test_a_clone_without_lfs_is_told_the_pointers_and_the_command_which_then_mends_it(
+def test_a_clone_without_lfs_sees_the_pointers_and_the_command_which_then_fixes_it(
     bare: Path, git: Git, settings: Path, tmp_path: Path, without: str
 ) -> None:
     clone = tmp_path / "clone"
@@ -109,7 +109,7 @@ def test_a_clone_with_lfs_is_whole_whatever_line_endings_it_gets(
     assert line_endings == "true" or git(clone, "status", "--porcelain") == ""
 
 
-def test_a_pointer_to_another_file_is_told_from_the_right_one(target: Path, project: Path) -> None:
+def test_a_pointer_to_another_file_is_not_taken_for_the_right_one(target: Path, project: Path) -> None:
     pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'1' * 64}\nsize 240687188\n"
     (target / "lib/static/libflashattention.a").write_text(pointer)
     status, report = check(project)

@@ -61,7 +61,7 @@ def test_the_same_again_touches_nothing(quick_library: Path, project: Path) -> N
 
 
 @pytest.mark.parametrize("damage", ["missing", "index"])
-def test_the_same_again_mends_what_was_damaged(quick_library: Path, project: Path, target: Path, damage: str) -> None:
+def test_the_same_again_fixes_what_was_damaged(quick_library: Path, project: Path, target: Path, damage: str) -> None:
     wrong = target / "lib/static/libflashattention.a"
     if damage == "missing":
         wrong.unlink()
@@ -87,7 +87,7 @@ def test_what_is_not_ours_stays(quick_library: Path, project: Path, tmp_path: Pa
     assert (status, report["targets"][0]["extra"]) == (0, ["include/mine.h"])
 
 
-def test_a_folder_of_the_users_in_the_place_of_a_target_is_refused(quick_library: Path, project: Path) -> None:
+def test_a_folder_of_the_users_in_place_of_a_target_is_refused(quick_library: Path, project: Path) -> None:
     mine = project / "prebuilt" / FOLDER
     mine.mkdir(parents=True)
     (mine / "thesis.tex").write_text("years of work")

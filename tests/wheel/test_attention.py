@@ -92,7 +92,7 @@ def test_a_sink_and_an_lse_of_minus_infinity_are_the_librarys(names, lengths):
     assert (arguments.flags, arguments.lse) == (1 | EMPTY_LSE_NEG_INF, lse.data_ptr())
 
 
-def test_lengths_of_keys_alone_are_a_cache(names):
+def test_lengths_of_only_the_keys_are_a_cache(names):
     lengths = Tensor((B,), int32)
     names.fa4.flash_attn_varlen_func(*dense(), seqused_k=lengths)
     assert names.runtime.forward_args().cache_seqlens == lengths.data_ptr()

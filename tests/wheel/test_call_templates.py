@@ -1,4 +1,4 @@
-"""A call like an earlier one is laid out as that one was, with its own addresses; any other is laid out anew."""
+"""A call like an earlier one is laid out as that one was, with its own addresses; any other is laid out again."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_call_like_an_earlier_one_has_its_struct_and_its_own_addresses(runtime
     ],
     ids=["rows", "strides", "causal", "scale", "window", "softcap", "out", "ALiBi", "device"],
 )
-def test_another_call_is_laid_out_anew(runtime, templates, changed):
+def test_another_call_is_laid_out_again(runtime, templates, changed):
     call(runtime, "fwd")
     call(runtime, "fwd", **changed())
     assert not runtime.torch.undispatched

@@ -224,7 +224,7 @@ def test_a_kernel_of_hugging_face_is_a_module_of_the_wheels_with_what_its_loader
     assert imported == {"flash_attn", *(name.imported for name in NAMES.values())}
 
 
-def test_a_kernels_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+def test_a_kernels_folder_of_somebody_else_is_left_untouched(tmp_path: Path) -> None:
     other = tmp_path / "flash-attn2/build/torch-cuda/__init__.py"
     other.mkdir(parents=True)
     with pytest.raises(UsageError, match="neither followed nor replaced"):

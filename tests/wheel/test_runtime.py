@@ -118,7 +118,7 @@ def test_slopes_softcap_and_the_scale_arrive(runtime, function) -> None:
     assert (args.softcap, args.scale) == (30.0, 0.5)
 
 
-def test_slopes_of_heads_alone_serve_every_sequence(runtime) -> None:
+def test_slopes_by_head_serve_every_sequence(runtime) -> None:
     call(runtime, "fwd", alibi_slopes=Tensor((H,), float32), softcap=-1.0)
     args = runtime.forward_args()
     assert args.alibi_slopes
@@ -191,7 +191,7 @@ def test_a_generator_that_is_given_is_the_one_that_advances(runtime, function, k
     assert runtime.torch.cuda.default_generators[0].offset_ == 0
 
 
-def test_no_dropout_leaves_the_generator_alone(runtime) -> None:
+def test_no_dropout_leaves_the_generator_untouched(runtime) -> None:
     call(runtime, "fwd")
     call(runtime, "varlen_fwd")
     assert runtime.torch.cuda.default_generators[0].offset_ == 0
@@ -292,7 +292,7 @@ def test_fwd_kvcache_over_pages(runtime) -> None:
     assert (args.seqlen_k, of(args.k)) == (1024, at(cache["kcache"]))
 
 
-def test_fwd_kvcache_pads_a_head_dim_that_is_no_multiple_of_8_and_copies_back(runtime) -> None:
+def test_fwd_kvcache_pads_a_head_dim_that_8_does_not_divide_and_copies_back(runtime) -> None:
     d = 59
     new = {name: Tensor((B, 4, HK, d)) for name in "kv"}
     cache = {name: Tensor((B, 512, HK, d)) for name in ("kcache", "vcache")}

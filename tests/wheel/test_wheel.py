@@ -109,7 +109,7 @@ def test_upstreams_interface_has_two_lines_more_that_say_whose_they_are(wheel: W
     assert lines[2:] == ["from flash_attn_2_cuda import eager as _eager", "_eager.shorten(globals())"]
 
 
-def test_the_module_is_the_runtime_with_the_library_beside_it(wheel: Wheel, manifest: Manifest) -> None:
+def test_the_module_is_the_runtime_with_the_library_next_to_it(wheel: Wheel, manifest: Manifest) -> None:
     files = read(wheel)
     modules = {f"flash_attn_2_cuda/{path.name}": path.read_bytes() for path in RUNTIME.glob("*.py")}
     library = "flash_attn_2_cuda/lib/libflashattention.so.1"
@@ -283,7 +283,7 @@ def test_a_source_without_a_version_makes_no_wheel(manifest: Manifest) -> None:
 def test_kernels_of_one_state_of_the_source_and_python_of_another_make_no_wheel(
     depot: Depot, tree: SourceTree, manifest: Manifest, tmp_path: Path
 ) -> None:
-    """A commit that changes Python alone: the wheel would say that all of it is the earlier one."""
+    """A commit that changes only Python: the wheel would say that all of it is the earlier one."""
     (tree.root / "flash_attn" / "flash_attn_interface.py").write_text("flash_attn_func = None\n")
     changed = read_folder(LAYOUT, tree.root)
     with pytest.raises(UsageError, match="must have both from one source"):

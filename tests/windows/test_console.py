@@ -66,7 +66,7 @@ def flash_attn_of(folder: Path, version: str, server: FileServer) -> str:
     return f"{server.url}/{made.name}#sha256={hashlib.sha256(made.read_bytes()).hexdigest()}"
 
 
-def test_ctrl_c_ends_an_installation_which_goes_on_where_it_was(
+def test_ctrl_c_ends_an_installation_which_continues_where_it_was(
     console: Console, with_torch: Path, tmp_path: Path
 ) -> None:
     site = with_torch / "Lib/site-packages"

@@ -37,7 +37,7 @@ def test_it_is_built_only_where_it_is_named() -> None:
     assert "9.0 only" in family_of("fa3").lacks(Architecture(8, 0))
 
 
-def test_the_c_layer_is_told_the_units_and_whether_parts_are_combined() -> None:
+def test_the_c_layer_knows_the_units_and_whether_parts_are_combined() -> None:
     source = published()["0.0.34"].identified
     plain = frozenset(u for u in units() if u.dtype is Dtype.E4M3 and u.pass_ is Pass.FWD)
     lines = list(actions.config_lines(Selection(plain, frozenset({Feature.LOCAL})), (), source))

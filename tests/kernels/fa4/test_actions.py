@@ -48,7 +48,7 @@ def test_a_change_of_how_kernels_are_made_is_another_recipe(
     (copy / "worker/__pycache__").mkdir(exist_ok=True)
     (copy / "worker/__pycache__/sm90.pyc").write_bytes(b"compiled by an interpreter")
     assert recipe_of(BACKWARD).key == before
-    (copy / changed).write_text("# mended\n")
+    (copy / changed).write_text("# changed\n")
     assert recipe_of(BACKWARD).key != before
 
 

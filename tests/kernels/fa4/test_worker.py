@@ -88,7 +88,7 @@ def test_one_job_prints_its_error_and_fails(stand_in: list[str], tmp_path: Path)
         assert ("no such kernel" in done.stdout) == bool(status)
 
 
-def test_what_was_imported_of_upstream_and_of_ours_is_in_the_depfile(stand_in: list[str], tmp_path: Path) -> None:
+def test_what_was_imported_from_upstream_and_the_worker_is_in_the_depfile(stand_in: list[str], tmp_path: Path) -> None:
     one = order(tmp_path, "first")
     subprocess.run([*stand_in, json.dumps(one["job"]), one["object"], one["depfile"]], check=True, capture_output=True)
     rule = Path(one["depfile"]).read_text()
@@ -126,13 +126,13 @@ def test_a_real_kernel_has_the_same_bytes_in_a_warm_worker_and_for_another_user_
         command(WORKER, dsl, upstream),
         input="".join(json.dumps(o) + "\n" for o in orders), text=True, check=True, capture_output=True,
     )  # fmt: skip
-    alone = tmp_path / "ein Ordner/alone.o"
+    single = tmp_path / "ein Ordner/single.o"
     stranger = {"HOME": "/nowhere", "USER": "stranger", "LC_ALL": "tr_TR.UTF-8", "TZ": "Asia/Tokyo"}
     subprocess.run(
-        command(WORKER, dsl, tmp_path / "ein Ordner/upstream", json.dumps(job), alone, tmp_path / "d"),
-        env=stranger, cwd=alone.parent, check=True, capture_output=True,
+        command(WORKER, dsl, tmp_path / "ein Ordner/upstream", json.dumps(job), single, tmp_path / "d"),
+        env=stranger, cwd=single.parent, check=True, capture_output=True,
     )  # fmt: skip
-    made = alone.read_bytes()
+    made = single.read_bytes()
     assert made == (tmp_path / "warm/64.o").read_bytes()
     for function in (b"_cuda_init", b"_cuda_load_to_device", b"__mlir_ciface_run"):
         assert b"\0_mlir_fa4_sm90a_dkv_d64_bf16_dense" + function + b"\0" in made
