@@ -129,7 +129,7 @@ def test_a_process_that_ends_takes_its_own_job_and_no_other(build: Build, more: 
     assert build(jobs("c", "d")).compiled == {"c", "d"}
 
 
-@posix("signal by which a process ends for want of memory")
+@posix("signal by which a process ends for lack of memory")
 def test_one_that_the_system_kills_for_memory_is_tried_again(build: Build, journal: Path) -> None:
     with pytest.raises(CompileError, match="killed for memory 4 times"):
         build(jobs("a", dies=9))

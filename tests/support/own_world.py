@@ -139,7 +139,7 @@ def makes_links() -> bool:
 
 
 def _is_a_tests_own() -> bool:
-    """Whether a test itself did what the audit hook was told of, and not flashdepot."""
+    """Whether a test itself did what the audit hook was known of, and not flashdepot."""
     frame = sys._getframe(2)
     while frame.f_back and not Path(frame.f_code.co_filename).is_relative_to(_REPOSITORY):
         frame = frame.f_back
