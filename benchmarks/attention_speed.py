@@ -168,7 +168,7 @@ def measured(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
         shape = problem | {"lengths": "+".join(map(str, problem["lengths"])) if problem["packed"] else
                            f"{len(problem['lengths'])}x{problem['lengths'][0]}"}  # fmt: skip
         for which, rivals in both.items():
-            times = milliseconds(rivals)
+            times = milliseconds(rivals, rounds=3, long_enough=2.0, most=20)
             yield {"pass": which, **shape, **{name: f"{1e3 * ms:.2f}" for name, ms in times.items()}}
         del inputs, runs, both
 
@@ -232,7 +232,6 @@ def summary(rows: list[dict[str, str]]) -> Iterator[str]:
 def main() -> int:
     """Measure and tell."""
     parser = options_of(500)
-    parser.add_argument("--dtypes", default="bf16,fp16")
     parser.add_argument("--read", type=Path, nargs="+")
     options = parser.parse_args()
     if options.share:
@@ -241,7 +240,7 @@ def main() -> int:
     if options.read:
         rows = [row for file in options.read for row in csv.DictReader(file.open(encoding="utf-8"))]
     else:
-        rows = list(by_all_gpus(options, "--dtypes", options.dtypes))
+        rows = list(by_all_gpus(options))
         print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, seed {options.seed}")
     print(*summary(rows), sep="\n")
     if options.csv:

@@ -24,7 +24,8 @@ from flash_attn import flash_attn_func
 from on_all_gpus import by_all_gpus, options_of, write_rows
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-SHAPE = ("dim", "heads_q", "heads_k", "batch", "keys")
+SHAPE = ("dtype", "dim", "heads_q", "heads_k", "batch", "keys")
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 RIVALS = ("ours", "cudnn", "torch flash", "copy")
 MOST_BYTES = 8 << 30
 """Of the keys and values of a problem."""
@@ -33,9 +34,10 @@ ROUNDS, LONG_ENOUGH = 5, 6.0
 """Times that each rival is measured, and milliseconds of each."""
 
 Call = Callable[[], object]
+Problem = dict[str, Any]
 
 
-def problems(count: int, seed: int) -> Iterator[dict[str, int]]:
+def problems(count: int, seed: int, dtypes: Sequence[str]) -> Iterator[Problem]:
     """Batches and keys are drawn by their logarithm."""
     drawn = random.Random(seed)  # noqa: S311
 
@@ -45,23 +47,22 @@ def problems(count: int, seed: int) -> Iterator[dict[str, int]]:
     while count > 0:
         dim, heads = drawn.choice((64, 128, 256)), drawn.choice((8, 16, 32, 64))
         group = drawn.choice((1, 2, 4, 8))
-        problem = dict(
-            zip(SHAPE, (dim, heads, heads // group, by_logarithm(1, 256), by_logarithm(512, 131072)), strict=True)
-        )
+        sizes = (drawn.choice(dtypes), dim, heads, heads // group, by_logarithm(1, 256), by_logarithm(512, 131072))
+        problem = dict(zip(SHAPE, sizes, strict=True))
         if bytes_of(problem) <= MOST_BYTES:
             count -= 1
             yield problem
 
 
-def bytes_of(problem: dict[str, int]) -> int:
+def bytes_of(problem: Problem) -> int:
     """Of the keys and values."""
-    return 4 * problem["batch"] * problem["keys"] * problem["heads_k"] * problem["dim"]
+    return 4 * math.prod(int(problem[name]) for name in ("batch", "keys", "heads_k", "dim"))
 
 
-def calls_of(problem: dict[str, int]) -> dict[str, list[Call]]:
+def calls_of(problem: Problem) -> dict[str, list[Call]]:
     """The calls of each rival, each over other buffers."""
     batch, keys, dim = problem["batch"], problem["keys"], problem["dim"]
-    options = {"device": "cuda", "dtype": torch.bfloat16}
+    options = {"device": "cuda", "dtype": DTYPES[problem["dtype"]]}
     calls: dict[str, list[Call]] = {name: [] for name in RIVALS}
 
     def by_torch(backend: SDPBackend, q: Any, k: Any, v: Any) -> object:
@@ -122,7 +123,7 @@ def measured(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Microseconds of each rival, for each problem of a share."""
     first, step = options.share
     deadline = time.monotonic() + options.seconds
-    for problem in list(problems(options.count, options.seed))[first::step]:
+    for problem in list(problems(options.count, options.seed, options.dtypes.split(",")))[first::step]:
         if time.monotonic() > deadline:
             print("out of time", file=sys.stderr)
             return
@@ -143,8 +144,8 @@ def summary(rows: list[dict[str, str]]) -> Iterator[str]:
         speeds = [ratio for ratio, _ in ratios]
         under = ", ".join(f"under {least} {sum(speed < least for speed in speeds)}" for least in (0.9, 0.95, 0.97, 1.0))
         yield f"over {rival}: {statistics.geometric_mean(speeds):.3f}, lowest {speeds[0]:.2f}, of {len(speeds)} {under}"
-    copies = [bytes_of({name: int(row[name]) for name in SHAPE}) / float(row["copy"]) / 1e6 for row in rows]
-    ours = [bytes_of({name: int(row[name]) for name in SHAPE}) / float(row["ours"]) / 1e6 for row in rows]
+    copies = [bytes_of(row) / float(row["copy"]) / 1e6 for row in rows]
+    ours = [bytes_of(row) / float(row["ours"]) / 1e6 for row in rows]
     yield f"TB/s: ours up to {max(ours):.2f}, copies up to {max(copies):.2f}"
 
 

@@ -24,14 +24,15 @@ def options_of(count: int) -> argparse.ArgumentParser:
     parser.add_argument("--csv", type=Path)
     parser.add_argument("--seconds", type=float, default=math.inf)
     parser.add_argument("--share", type=int, nargs=2)
+    parser.add_argument("--dtypes", default="bf16,fp16")
     return parser
 
 
-def by_all_gpus(options: argparse.Namespace, *more: str) -> Iterator[dict[str, str]]:
-    """The rows of every problem, measured by this program once more for each GPU, with ``--share`` and the words of ``more``."""
+def by_all_gpus(options: argparse.Namespace) -> Iterator[dict[str, str]]:
+    """The rows of every problem, measured by this program once more for each GPU, with ``--share``."""
     count = torch.cuda.device_count()
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(count)))).split(",")
-    words = ["--count", str(options.count), "--seed", str(options.seed), "--seconds", str(options.seconds), *more]
+    words = [f"--{name}={getattr(options, name)}" for name in ("count", "seed", "seconds", "dtypes")]
     children = [
         subprocess.Popen(
             [sys.executable, sys.argv[0], *words, "--share", str(i), str(count)],

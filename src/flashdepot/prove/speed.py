@@ -60,9 +60,9 @@ class Timed:
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self._host(2)
+        self._host(1)
         torch.cuda.synchronize()
-        self.wait = self._host(2) / 2  # milliseconds that the host takes for a call
+        self.wait = self._host(1)  # milliseconds that the host takes for a call
 
     def _host(self, calls: int) -> float:
         begin = time.perf_counter()
@@ -86,12 +86,14 @@ class Timed:
         return float(begin.elapsed_time(end)) / calls
 
 
-def milliseconds(runs: dict[str, Run]) -> dict[str, float]:
-    """Median milliseconds of one call of each, taken in turn, each time for about LONG_ENOUGH of them."""
+def milliseconds(
+    runs: dict[str, Run], *, rounds: int = ROUNDS, long_enough: float = LONG_ENOUGH, most: int = 50
+) -> dict[str, float]:
+    """Median milliseconds of one call of each, taken in turn, each time for about long_enough, and at most so many calls."""
     timed = {name: Timed(run) for name, run in runs.items()}
-    calls = {name: max(1, min(50, math.ceil(LONG_ENOUGH / one.measure(3)))) for name, one in timed.items()}
-    rounds = [{name: one.measure(calls[name]) for name, one in timed.items()} for _ in range(ROUNDS)]
-    return {name: statistics.median(one[name] for one in rounds) for name in runs}
+    calls = {name: max(1, min(most, math.ceil(long_enough / one.measure(1)))) for name, one in timed.items()}
+    found = [{name: one.measure(calls[name]) for name, one in timed.items()} for _ in range(rounds)]
+    return {name: statistics.median(one[name] for one in found) for name in runs}
 
 
 def by_family(run: Run) -> dict[str, Run]:
