@@ -284,12 +284,31 @@ def test_what_is_reported_or_asked_or_source_shows_nothing(line: str) -> None:
     assert classes(f"{line}\nImportError: flash_attn is not installed") == ["extension-not-built"]
 
 
+@pytest.mark.parametrize(
+    ("log", "status"),
+    [
+        ("I think that flash_attn is not installed.", "described"),
+        ("I get `CUDA out of memory` here.", "possible"),
+        ("When I run it, there is an error: CUDA out of memory", "possible"),
+        ("So I tried that.\n\nCUDA out of memory", "explained"),
+        (
+            "flash_attn is not installed, and that is it.\nWe think that it works now.",
+            "described",
+        ),
+        ("RuntimeError:\n    CUDA Setup failed despite GPU being available. Inspect the output.", "explained"),
+        ("看起来没有安装成功 flash_attn is not installed", "described"),
+    ],
+)
+def test_what_a_person_tells_decides_nothing_and_what_a_person_quotes_is_possible(log: str, status: str) -> None:
+    report = look(log)
+    assert report.status == status
+    assert bool(report.described) == (status == "described")
+
+
 QUOTED = "the default build makes a fresh environment without it and so fails with RuntimeError: {}"
 
 
-@pytest.mark.parametrize(
-    "line", ["UserWarning: {}", "maybe {}", "{} is probably the reason", "# [{}] on an A100", QUOTED]
-)
+@pytest.mark.parametrize("line", ["UserWarning: {}", "maybe {}", "it says that {}", "# [{}] on an A100", QUOTED])
 def test_what_is_supposed_or_warned_of_is_never_certain(line: str) -> None:
     error = "CUDA out of memory"
     assert first(error).certain

@@ -46,6 +46,14 @@ def test_an_unknown_log_ends_with_4_and_its_earliest_error() -> None:
     assert "line 2: error: the widget broke" in done.stdout
 
 
+def test_a_description_names_what_is_possible_and_what_to_send() -> None:
+    done = run("-", stdin="I think that flash_attn is not installed.\n")
+    assert done.returncode == 4
+    assert "no program printed the line that decides" in done.stdout
+    assert "extension-not-built: " in done.stdout
+    assert "What to do next:" in done.stdout
+
+
 def test_without_a_name_it_is_the_last_failed_compile_of_the_depot(tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     logs.mkdir()

@@ -187,7 +187,7 @@ def describe_log(report: LogReport) -> str:
     """The report as a page: the first cause in full, then what follows from it or stands next to it."""
     pages = [_describe(finding) for finding in report.findings]
     if not report.findings:
-        pages = ["\n".join(["No rule knows this log.", *_earliest(report)])]
+        pages = ["\n".join([*_described(report), *_earliest(report)])]
     elif not report.certain:
         pages.insert(
             0, "This log does not say for certain why it failed. The line that says most, and what it may mean:"
@@ -195,6 +195,16 @@ def describe_log(report: LogReport) -> str:
     if report.next_steps:
         pages.append("\n".join(["What to do next:", *(f"    {step}" for step in report.next_steps)]))
     return "\n\n".join(pages)
+
+
+def _described(report: LogReport) -> list[str]:
+    if not report.described:
+        return ["No rule knows this log."]
+    causes = [f"  {cause.id}: {cause.title}, by line {cause.line.number}" for cause in report.described]
+    return [
+        "This only describes a failure: no program printed the line that decides. Possible, the likeliest first:",
+        *causes,
+    ]
 
 
 def _earliest(report: LogReport) -> list[str]:

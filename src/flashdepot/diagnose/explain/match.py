@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from functools import cache
 
 import msgspec
@@ -15,6 +16,7 @@ from flashdepot.diagnose.explain.lines import Chunk
 from flashdepot.diagnose.explain.machine import MachineFacts, Package, package_of
 from flashdepot.diagnose.explain.pattern import Pattern, Screen
 from flashdepot.diagnose.explain.rules import AMD_SIGNS, SENTENCES, SYMPTOM, WINDOWS_SIGNS, LogRule
+from flashdepot.diagnose.explain.speech import Voice, voice_of
 from flashdepot.diagnose.explain.steps import Scene, Step, Story
 
 LINE_CAP = 4096
@@ -31,19 +33,14 @@ _FLASH = "flash"
 _WARNS = re.compile(rb"(?:^|[\s\[(|])WARN(?:ING)?(?:\W|$)")
 _LEVELS_END = 80
 """Where in a line a logger's level stands: what is only a warning does not say for certain why a command failed."""
-_IS_TOLD = Pattern.parse(SENTENCES.lines["is_told"])
-_IS_GENERAL = Pattern.parse(SENTENCES.lines["is_general"])
-_SENTENCES = 20
-"""How many words a line has, at least, that nobody's program writes without saying that it is an error."""
 _IS_SUPPOSED = Pattern.parse(SENTENCES.lines["is_supposed"])
-_IS_QUOTED = Pattern.parse(SENTENCES.lines["is_quoted"])
+_IS_RAISED = re.compile(rb"\w(?:Error|Exception)\b|\b(?i:error)(?:\[\w+\])?:")
 _IS_TEMPLATE = re.compile(rb"\{[^}]*\}|%[sdr]\b|\.format\(")
 _IS_FRAME = re.compile(rb"[^>\s]\", line \d+(?:, in \S+)?\s*$")
 _IS_NUMBERED = re.compile("[\\s\u2502\u2771>-]{0,12}\\d{1,5}(?: {2,}|\\s*\u2502)".encode())
 _IS_RAISE = re.compile(rb"\W*raise [\w.]+\(|.*(?:\.expect|\bprint(?:ln!|f)?|panic!)\([\"']")
 _IS_TEXT = re.compile(rb"\s*[fr]?[\"'].+[\"'][,)]*\s*$")
 _IS_ERROR = re.compile(rb"\W*(?:\w+\.)*[A-Z]\w*(?:Error|Exception): ")
-_IS_RAISED = re.compile(rb"\w(?:Error|Exception)\b|\b(?i:error)(?:\[\w+\])?:")
 
 _OWN_TOOLS = frozenset({"cmake", "git"})
 _OWN_PHASES = frozenset({"resolve", "fetch", "build", "install"})
@@ -67,6 +64,15 @@ _ONLY_REPORTS = Pattern.parse("(?i)" + "|".join(row.pattern for row in SENTENCES
 _WHERE = tuple((Pattern.parse(f"(?i){row.pattern}"), row.where) for row in SENTENCES.sums_up)
 
 
+class _Weight(IntEnum):
+    """What a match is worth: nothing, what a person tells, what may be the cause, what is."""
+
+    NOTHING = 0
+    TELLS = 1
+    SHOWS = 2
+    PROVES = 3
+
+
 class Line(msgspec.Struct, frozen=True):
     """A line of a log: its number from 1, and its text without prefixes."""
 
@@ -78,8 +84,8 @@ class Hit(msgspec.Struct, frozen=True):
     """A rule that the log answers to, the first line that shows it, and the named groups of the match.
 
     One that is not certain stands on a rule's ``likely`` patterns, on what is absent, or on a line that only warns,
-    supposes, or shows source. ``package`` is whose file or build it is about, ``step`` the part of the log that the line
-    is in.
+    supposes, quotes or shows source; one that is ``described`` on what a person wrote. ``package`` is whose file or
+    build it is about, ``step`` the part of the log that the line is in.
     """
 
     rule: LogRule
@@ -87,6 +93,7 @@ class Hit(msgspec.Struct, frozen=True):
     groups: Mapping[str, str]
     package: Package | None = None
     certain: bool = True
+    described: bool = False
     step: Step | None = None
 
 
@@ -95,7 +102,8 @@ class RuleOutcome(msgspec.Struct, frozen=True):
 
     ``facts`` is what the log says of its machine; ``windows`` and ``amd`` say whether something in it is of that system,
     or of that vendor's GPUs, and ``flash`` whether it speaks of FlashAttention at all; ``package`` is the one that the
-    first error is about. ``decided`` says whether an error line tells more than that something failed.
+    first error is about. ``described`` is what a person tells, where no rule knows a line that a program printed.
+    ``decided`` says whether an error line tells more than that something failed.
     """
 
     hits: tuple[Hit, ...]
@@ -106,6 +114,7 @@ class RuleOutcome(msgspec.Struct, frozen=True):
     amd: bool = False
     flash: bool = False
     package: Package | None = None
+    described: tuple[Hit, ...] = ()
     decided: bool = True
 
     @property
@@ -151,6 +160,7 @@ class _Search:
     found: dict[str, Hit] = field(default_factory=dict)
     suggested: dict[str, Hit] = field(default_factory=dict)
     unplaced: dict[str, Hit] = field(default_factory=dict)
+    described: dict[str, Hit] = field(default_factory=dict)
     errors: list[Line] = field(default_factory=list)
     reports: list[Line] = field(default_factory=list)
     facts: MachineFacts = field(default_factory=MachineFacts)
@@ -173,16 +183,18 @@ class _Search:
         piece = _Piece(chunk, self.story.read(chunk), self._before, possible)
         self.facts.read(chunk.text, possible)
         for rule in tuple(self._open) if possible else ():
-            if hit := piece.first_hit(rule, rule.patterns, rule.in_step):
-                if not hit.certain:
-                    self.suggested.setdefault(rule.id, hit)
-                    continue
+            hit = piece.first_hit(rule, rule.patterns, rule.in_step)
+            if hit and hit.certain:
                 self.found[rule.id] = replace(hit, certain=not rule.absence)
                 self._open.remove(rule)
-            elif rule.in_step and rule.id not in self.unplaced and (hit := piece.before_any_step(rule)):
-                self.unplaced[rule.id] = hit
-            elif rule.likely and rule.id not in self.suggested and (hit := piece.first_hit(rule, rule.likely)):
-                self.suggested[rule.id] = replace(hit, certain=False)
+                continue
+            open_still = hit is None or hit.described
+            if open_still and rule.in_step and (early := piece.before_any_step(rule)):
+                self.unplaced.setdefault(rule.id, early)
+            if open_still and rule.likely and rule.id not in self.suggested:
+                hit = piece.first_hit(rule, rule.likely) or hit
+            if hit:
+                (self.described if hit.described else self.suggested).setdefault(rule.id, replace(hit, certain=False))
         if len(self.errors) < EARLIEST and _STATES_ERROR in possible:
             self._keep_errors(piece)
         self._before = chunk.text
@@ -193,11 +205,9 @@ class _Search:
             for name, hit in self.unplaced.items()
             if name not in self.found and hit.rule.is_all_of(self.story.steps)
         }
-        found, likely = ([hit for hit in hits.values() if self._holds(hit)] for hits in (self.found, self.suggested))
-        hits = [hit for hit in found if hit.rule.rank != SYMPTOM] or likely or found
-        hidden = frozenset[str]().union(*(hit.rule.hides for hit in hits))
-        hits = [hit for hit in hits if hit.rule.id not in hidden]
-        hits.sort(key=lambda hit: (not hit.certain, hit.rule.rank, hit.line.number, hit.rule.id))
+        kinds = (self.found, self.suggested, self.described)
+        found, likely, described = ([hit for hit in hits.values() if self._holds(hit)] for hits in kinds)
+        hits = _in_order([hit for hit in found if hit.rule.rank != SYMPTOM] or likely or found)
         windows, amd = (not self._seen.isdisjoint(texts) for texts in (WINDOWS_SIGNS, AMD_SIGNS))
         return RuleOutcome(
             tuple(
@@ -215,6 +225,7 @@ class _Search:
             amd,
             _FLASH in self._seen,
             self._package,
+            described=() if hits else _in_order(described),
             decided=bool(self.errors) or not self.reports,
         )
 
@@ -267,57 +278,60 @@ class _Piece(msgspec.Struct, frozen=True):
         if not matches:
             return None
         text = self.chunk.text
-        found = min(matches, key=lambda match: (not self._proves(rule, match), _end_of_line(text, match.end())))
-        return self._hit(rule, found)
+        return self._hit(rule, *min(matches, key=lambda match: (-match[0], _end_of_line(text, match[1].end()))))
 
     def before_any_step(self, rule: LogRule) -> Hit | None:
         """What a line matches that stands where the log has not said what runs, of patterns that want to know."""
         sought = (pattern.search(self.chunk.text) for pattern in rule.in_step if pattern in self.possible)
         early = (found for found in sought if found and self.scene.at(found.end()) is None)
-        return next((self._hit(rule, found) for found in early), None)
+        hits = (self._hit(rule, self._weigh(rule, found), found) for found in early)
+        return next((hit for hit in hits if not hit.described), None)
 
-    def _hit(self, rule: LogRule, found: re.Match[bytes]) -> Hit:
+    def _hit(self, rule: LogRule, weight: _Weight, found: re.Match[bytes]) -> Hit:
         text = self.chunk.text
         groups = _groups(found)
         for pattern in rule.details:
             if detail := pattern.search(self.before + text):
                 groups = {**_groups(detail), **groups}
         line = _line_at(self.chunk, found.start(), found.end())
-        return Hit(rule, line, groups, certain=self._proves(rule, found), step=self.scene.at(found.start()))
+        return Hit(
+            rule,
+            line,
+            groups,
+            certain=weight is _Weight.PROVES,
+            described=weight is _Weight.TELLS,
+            step=self.scene.at(found.start()),
+        )
 
-    def _search(self, rule: LogRule, pattern: Pattern, *, in_step: bool) -> re.Match[bytes] | None:
-        """The first match that proves something, of as many as are worth looking at; else the first that shows something."""
-        text, end, shown = self.chunk.text, 0, None
+    def _search(self, rule: LogRule, pattern: Pattern, *, in_step: bool) -> tuple[_Weight, re.Match[bytes]] | None:
+        """The match that weighs most among as many as are worth looking at, the first of these."""
+        text, end, best = self.chunk.text, 0, None
         for _ in range(_IGNORED):
             if (found := pattern.search(text, end)) is None:
-                return shown
-            if rule.takes(self.scene.at(found.end()), known=in_step) and self._shows(rule, found):
-                if self._proves(rule, found):
-                    return found
-                shown = shown or found
+                return best
+            if rule.takes(self.scene.at(found.end()), known=in_step):
+                weight = self._weigh(rule, found)
+                best = (weight, found) if weight > (best[0] if best else _Weight.NOTHING) else best
+                if weight is _Weight.PROVES:
+                    return best
             end = _end_of_line(text, found.end())
-        found = None if shown or in_step else pattern.search(text, end)
-        return found if found and rule.takes(self.scene.at(found.end())) else shown
+        found = None if best or in_step else pattern.search(text, end)
+        return (_Weight.SHOWS, found) if found and rule.takes(self.scene.at(found.end())) else best
 
-    def _shows(self, rule: LogRule, found: re.Match[bytes]) -> bool:
-        """Whether the line was printed because something failed: said by nobody, not taken back, and not a template in a source."""
-        near = self._near(found)
-        step = self.scene.at(found.end())
-        long = len(near.split()) >= _SENTENCES and not (step and _speaks_for_itself(step))
-        said = _IS_TOLD.search(near) or (long and _IS_GENERAL.search(near))
-        if said and not _IS_RAISED.search(near):
-            return False
+    def _weigh(self, rule: LogRule, found: re.Match[bytes]) -> _Weight:
+        """What a match is worth: a program printed it because something failed, and neither warns nor shows its source."""
+        near, source = self._near(found), self._is_source(found)
         if any(other.search(near) for other in (_DOES_WITHOUT, *rule.ignore)):
-            return False
-        return not (_IS_TEMPLATE.search(near) if self._is_source(found) else self._is_code(found))
-
-    def _proves(self, rule: LogRule, found: re.Match[bytes]) -> bool:
-        """Whether the line says for certain what failed: it neither warns nor supposes, and is not source that a traceback shows."""
+            return _Weight.NOTHING
+        if _IS_TEMPLATE.search(near) if source else self._is_code(found):
+            return _Weight.NOTHING
+        voice = Voice.PRINTED if source else voice_of(self.chunk.text, found.start(), found.end())
+        if voice is not Voice.PRINTED:
+            return _Weight.SHOWS if voice is Voice.DOUBTFUL else _Weight.TELLS
         begin = self.chunk.text.rfind(b"\n", 0, found.end()) + 1
-        near = self._near(found)
-        warns = _WARNS.search(self.chunk.text[begin : begin + _LEVELS_END]) is not None
-        supposed = warns or (_IS_SUPPOSED.search(near) is not None and not _IS_RAISED.search(near))
-        return rule.warns or not (supposed or _IS_QUOTED.search(near) or self._is_source(found))
+        warns = _WARNS.search(self.chunk.text[begin : begin + _LEVELS_END])
+        supposed = warns or (_IS_SUPPOSED.search(near) and not _IS_RAISED.search(near))
+        return _Weight.PROVES if rule.warns or not (supposed or source) else _Weight.SHOWS
 
     def _near(self, found: re.Match[bytes]) -> bytes:
         text = self.chunk.text
@@ -342,6 +356,13 @@ class _Piece(msgspec.Struct, frozen=True):
         begin = text.rfind(b"\n", 0, found.end()) + 1
         before = text.rfind(b"\n", 0, max(0, begin - 1)) + 1
         return text[begin : min(_end_of_line(text, begin), begin + LINE_CAP)], text[max(before, begin - _NEAR) : begin]
+
+
+def _in_order(hits: Sequence[Hit]) -> tuple[Hit, ...]:
+    """Causes before their consequences, without those that another hides."""
+    hidden = frozenset[str]().union(*(hit.rule.hides for hit in hits))
+    kept = (hit for hit in hits if hit.rule.id not in hidden)
+    return tuple(sorted(kept, key=lambda hit: (not hit.certain, hit.rule.rank, hit.line.number, hit.rule.id)))
 
 
 def _groups(found: re.Match[bytes]) -> dict[str, str]:

@@ -70,14 +70,16 @@ class Cause(msgspec.Struct, frozen=True):
 class LogReport(msgspec.Struct, frozen=True):
     """What a log shows: findings with causes first, and the earliest lines that state an error.
 
-    ``steps`` is the log as the story of its commands, ``facts`` what it says of its machine. ``next_steps`` are commands
-    and advice for a log whose cause is not certain, and empty otherwise. ``decided`` is false where every error line only
-    says that something failed.
+    ``described`` are causes of which only a person's words speak, the likeliest first, where nothing was found: the line
+    that decides is missing. ``steps`` is the log as the story of its commands, ``facts`` what it says of its machine.
+    ``next_steps`` are commands and advice for a log whose cause is not certain, and empty otherwise. ``decided`` is false
+    where every error line only says that something failed.
     """
 
     findings: tuple[Cause, ...]
     errors: tuple[Line, ...]
     next_steps: tuple[str, ...] = ()
+    described: tuple[Cause, ...] = ()
     decided: bool = True
     steps: tuple[Step, ...] = ()
     facts: MachineFacts = msgspec.field(default_factory=MachineFacts)
@@ -87,12 +89,20 @@ class LogReport(msgspec.Struct, frozen=True):
         """Whether the first cause is shown by the log, and not only possible."""
         return bool(self.findings) and self.findings[0].certain
 
+    @property
+    def status(self) -> str:
+        """What is known of the cause: explained, possible, only described by a person, or unknown."""
+        if self.findings:
+            return "explained" if self.certain else "possible"
+        return "described" if self.described else "unknown"
+
     def to_json(self) -> dict[str, Any]:
         """The document of ``--json``, ``schema`` first."""
         return {
             "schema": REPORT_SCHEMA,
-            "status": "explained" if self.certain else "possible" if self.findings else "unknown",
+            "status": self.status,
             "findings": [finding.to_json() for finding in self.findings],
+            "described": [cause.id for cause in self.described],
             "errors": [{"line": line.number, "text": line.text} for line in self.errors],
             "next_steps": list(self.next_steps),
             "steps": [step.to_json() for step in self.steps],
@@ -106,10 +116,12 @@ def make_report(outcome: RuleOutcome, host: HostRecord | None, demangle: Demangl
     :param demangle: turns mangled C++ names into readable ones; called once, with all that are needed.
     """
     names = demangle([hit.groups["symbol"] for hit in outcome.hits if hit.groups.get("symbol", "").startswith("_Z")])
-    findings = tuple(_finding(hit, outcome, host, names) for hit in outcome.hits)
+    findings, described = (
+        tuple(_finding(hit, outcome, host, names) for hit in hits) for hits in (outcome.hits, outcome.described)
+    )
     errors = tuple(Line(line.number, _shortened(line.text)) for line in outcome.errors)
     next_steps = () if findings and findings[0].certain else _next_steps(outcome)
-    return LogReport(findings, errors, next_steps, outcome.decided, outcome.steps, outcome.facts)
+    return LogReport(findings, errors, next_steps, described, outcome.decided, outcome.steps, outcome.facts)
 
 
 def _next_steps(outcome: RuleOutcome) -> tuple[str, ...]:

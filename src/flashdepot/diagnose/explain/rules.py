@@ -45,6 +45,7 @@ class Sentences(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sentences: Mapping[str, _Sentence]
     signs: Mapping[str, tuple[str, ...]]
     lines: Mapping[str, str]
+    voices: Mapping[str, str]
     machine: Mapping[str, str]
     machine_signs: Mapping[str, str]
     sums_up: tuple[_SumsUp, ...]

@@ -1,0 +1,108 @@
+"""Who wrote a line of a log: a program, or a person who tells of it.
+
+Programs say what must be and what was expected, and leave out articles; persons write of themselves, of this and that,
+and ask. What a word says for a person is data, ``voices`` of ``sentences.toml``: weights of a logistic regression, rounded.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import IntEnum
+
+from flashdepot.diagnose.explain.lines import strip_prefixes
+from flashdepot.diagnose.explain.rules import SENTENCES
+from flashdepot.diagnose.explain.steps import is_mark
+
+_READ = 600
+"""Bytes before and behind a match that are read: a longer line has other sentences there."""
+
+_DOUBTFUL, _WRITTEN, _RETOLD = 2, 4, 8
+"""From which sums of weights on a person wrote a line: where one wrote that next to it, in any case, and also what it quotes."""
+
+_WEIGHTS = {word: int(weight) for weight, words in SENTENCES.voices.items() for word in words.split()}
+_WORD = re.compile(r"\b[A-Za-z][a-z]*(?:'[a-z]+)?\b")
+_QUOTED = re.compile(r"`+[^`\n]*`+|\"[^\"\n]*\"|(?<!\w)'[^'\n]*'(?!\w)")
+_IDENTIFIER = re.compile(r"\S*(?:[A-Za-z]_[A-Za-z]|::|[/\\=(){}<>\[\]|]|\w\.\w|[a-z][A-Z])\S*")
+_ASKS = re.compile(r"\?\W*$")
+_STOPS = re.compile(r"[a-z)]\.\s*$")
+_GOES_ON = re.compile(r"[a-z)`]\. [A-Z]")
+_TELLS = re.compile(r"\w: ")
+_IDEOGRAPHS = re.compile(r"[\u4e00-\u9fff\u3040-\u30ff]{2}[^\x00-\x7f]{4,}")
+_OF_ONESELF = re.compile(r"(?:^|[\s(,*])I(?:'\w+)? [a-z]")
+_ENUMERATED = re.compile(r"\s*\d{1,2}[.)] [A-Z]")
+_HEADING = re.compile(r"\s*#+ \S")
+_STATES = re.compile(
+    r"(?:(?<![A-Za-z])(?:\w+\.)*[A-Z][A-Za-z]*(?:Error|Exception|Warning|Exit)\b"
+    r"|(?<![A-Za-z])(?i:error|fatal|warning|critical|failure)(?: [A-Z]+\d+)?\b\]?) ?(?:: ?|\[|$)|^\S+[:(]\d+|\bpanicked at |^(?i:error|fatal)\b[^.:]{0,40}: "
+)
+"""Where a program's own words begin: the name of an error and a colon, or a file and a line."""
+
+
+class Voice(IntEnum):
+    """Whose words a match is: a person's, a program's that a person quotes or that may be a person's, or a program's."""
+
+    WRITTEN = 0
+    DOUBTFUL = 1
+    PRINTED = 2
+
+
+def voice_of(text: bytes, start: int, stop: int) -> Voice:
+    """Whose words these bytes of a log are.
+
+    What follows an error's name is a program's, and so is what stands in quotation marks; a sentence around it says that
+    a person quotes it. Of any other line its own words decide, and those next to it where these say little.
+    """
+    begin = text.rfind(b"\n", 0, stop) + 1
+    end = _end_of_line(text, stop)
+    before = text[max(begin, start - _READ) : start].decode(errors="ignore")
+    found = text[start:stop].decode(errors="ignore")
+    line = before + found + text[stop : min(end, stop + _READ)].decode(errors="ignore")
+    voice = _voice_in(line, len(before), len(before) + len(found))
+    if voice is not None:
+        return voice
+    near = [_sum(one) for one in _neighbours(text, begin, end) if one.strip() and not _HEADING.match(one)]
+    told, printed = any(one >= _WRITTEN for one in near), any(one < _DOUBTFUL for one in near)
+    if told is printed or _HEADING.match(line):
+        return Voice.DOUBTFUL
+    return Voice.WRITTEN if told else Voice.PRINTED
+
+
+def _voice_in(line: str, start: int, stop: int) -> Voice | None:
+    """What the line says apart from the match, which a rule knows to be a program's; ``None`` where that is little."""
+    if (stated := _stated(line, start, stop)) is not None:
+        return Voice.DOUBTFUL if _sum(line[:stated].rstrip(" :")) >= _DOUBTFUL else Voice.PRINTED
+    around = min(_sum(line), _sum(f"{line[:start]} {line[stop:]}")) + max(0, _sum(line[start:stop]) - _WRITTEN)
+    if any(one.start() <= start and stop <= one.end() for one in _QUOTED.finditer(line)) and around < _RETOLD:
+        return Voice.DOUBTFUL if around >= _DOUBTFUL else Voice.PRINTED
+    if around >= _WRITTEN:
+        return Voice.WRITTEN
+    return None if around >= _DOUBTFUL or _HEADING.match(line) else Voice.PRINTED
+
+
+def _stated(line: str, start: int, stop: int) -> int | None:
+    """Where a program's words begin in a line, if that is before a match: at an error's name, or behind a colon."""
+    begins = [found.start() for found in _STATES.finditer(line, 0, stop)]
+    return begins[-1] if begins else start if line[:start].endswith(": ") else None
+
+
+def _sum(line: str) -> float:
+    """How much a line speaks for a person."""
+    said = _QUOTED.sub(" ", line)
+    total = sum(_WEIGHTS.get(word.lower(), 0) for word in set(_WORD.findall(said)))
+    total += 4 * bool(_OF_ONESELF.search(said)) + 5 * bool(_ENUMERATED.match(said))
+    total += 6 * bool(_ASKS.search(said) or _IDEOGRAPHS.search(said)) + bool(_STOPS.search(said))
+    total += bool(_GOES_ON.search(said)) - 2 * bool(_TELLS.search(said))
+    total -= 6 * is_mark(strip_prefixes(line.encode()))
+    return total - min(4, len(_IDENTIFIER.findall(said))) / 2
+
+
+def _neighbours(text: bytes, begin: int, end: int) -> tuple[str, str]:
+    """The lines before and behind one; an empty line parts them."""
+    before = text[max(text.rfind(b"\n", 0, max(0, begin - 1)) + 1, begin - _READ) : max(0, begin - 1)]
+    behind = text[end + 1 : min(_end_of_line(text, end + 1), end + _READ)]
+    return before.decode(errors="ignore"), behind.decode(errors="ignore")
+
+
+def _end_of_line(text: bytes, position: int) -> int:
+    end = text.find(b"\n", position)
+    return end if end >= 0 else len(text)
