@@ -35,7 +35,7 @@ from flashdepot.depot import Depot
 from flashdepot.events import Silent, Snapshot
 from flashdepot.host import probe
 from flashdepot.kernels import obtain_sources
-from flashdepot.kernels.fa2.units import parse_unit
+from flashdepot.kernels.fa2 import parse_unit
 from flashdepot.model.limits import Limits, parse_size
 from flashdepot.model.request import AnyCuda, LibraryRequest
 from flashdepot.model.selection import Selection

@@ -18,8 +18,7 @@ from packaging.version import Version
 from flashdepot.files.archive import unpack
 from flashdepot.files.directory import PlainFiles
 from flashdepot.files.folders import tree_digest
-from flashdepot.kernels.fa2.sources import DATA, Fa2Layout
-from flashdepot.kernels.fa2.units import make_unit
+from flashdepot.kernels.fa2 import DATA, Fa2Layout, make_unit
 from flashdepot.model.selection import Dtype, Feature, Pass
 from flashdepot.net.fetch import fetch
 from flashdepot.net.index import PackageIndex

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from flashdepot.catalog.load import load_catalog
 from flashdepot.catalog.matrix import Summary, by_version, in_ranges, summaries
-from flashdepot.facts.cuda import driver_floor, host_compiler_limits
-from flashdepot.facts.gpus import known_architectures
+from flashdepot.facts.gpus import driver_floor, host_compiler_limits, known_architectures
 from flashdepot.kernels import oldest_gpu
 from flashdepot.model.target import Version
 

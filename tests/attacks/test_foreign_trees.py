@@ -15,8 +15,7 @@ import pytest
 from flashdepot.build.farm import handed_out
 from flashdepot.errors import FlashdepotError, UsageError
 from flashdepot.files.directory import PlainFiles
-from flashdepot.kernels.fa2 import Fa2
-from flashdepot.kernels.fa2.sources import Fa2Layout
+from flashdepot.kernels.fa2 import Fa2, Fa2Layout
 from flashdepot.upstream.source import read_folder, source_digest
 from support.upstreams import make_folder
 

@@ -23,7 +23,7 @@ from flashdepot.depot import Depot
 from flashdepot.depot.verify import verify
 from flashdepot.errors import CompileError
 from flashdepot.events import BuildProgress, Share, Snapshot
-from flashdepot.kernels.fa2.units import parse_unit
+from flashdepot.kernels.fa2 import parse_unit
 from flashdepot.model.limits import Limits
 from flashdepot.model.recipe import Action, Tool
 from flashdepot.model.selection import Unit

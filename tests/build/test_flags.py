@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from flashdepot.build.engine import compile_error
 from flashdepot.errors import CompileError, MissingToolError
-from flashdepot.facts.cuda import driver_floor
+from flashdepot.facts.gpus import driver_floor
 from flashdepot.kernels import actions, family_of
 from flashdepot.kernels.fa2.actions import feature_macros
 from flashdepot.model.selection import ALL_FEATURES, Feature, Selection

@@ -16,7 +16,7 @@ from flashdepot.build.schedule import History
 from flashdepot.depot import Depot
 from flashdepot.errors import CompileError
 from flashdepot.events import BuildProgress, Snapshot
-from flashdepot.kernels.fa2.units import parse_unit
+from flashdepot.kernels.fa2 import parse_unit
 from flashdepot.model.limits import Limits
 from flashdepot.model.recipe import GNU_OUTPUTS, Action, PrecompiledHeader
 from flashdepot.process.confinement import Means, means

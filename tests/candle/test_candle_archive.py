@@ -12,7 +12,7 @@ import pytest
 from flashdepot.api.acquire import Context, open_depot
 from flashdepot.api.libraries import zig
 from flashdepot.errors import CompileError, IntegrityError, MissingToolError
-from flashdepot.link.candle_delivery import prepare_folder
+from flashdepot.link.candle_archive import prepare_folder
 from flashdepot.link.candle_toolkit import bindings_of, declared_names, provide_stubs, toolkit_lines
 from flashdepot.link.library import read_library
 from flashdepot.link.lines import Shell

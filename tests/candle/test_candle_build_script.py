@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from flashdepot.link.candle_delivery import linking_build_script
+from flashdepot.link.candle_archive import linking_build_script
 from support.tools import tool
 
 NAME = "libflashattention_candle.a"

@@ -10,7 +10,7 @@ import pytest
 
 from flashdepot.errors import UsageError
 from flashdepot.files.documents import parse_toml
-from flashdepot.link.candle_delivery import link_only_manifest
+from flashdepot.link.candle_archive import link_only_manifest
 from flashdepot.link.candle_project import (
     CONFIG,
     CandleSetup,

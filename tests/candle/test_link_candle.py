@@ -15,7 +15,7 @@ import pytest
 
 from flashdepot.errors import IncompatibleError, UsageError
 from flashdepot.host.probe import this_platform
-from flashdepot.link.candle_delivery import link_only_manifest
+from flashdepot.link.candle_archive import link_only_manifest
 from flashdepot.link.candle_project import folder_notes
 from flashdepot.link.candle_versions import (
     CRATE,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from flashdepot.model.shell import joined
+from flashdepot.model.limits import joined
 from support.own_world import CONFIG
 from support.tools import flashdepot_here, posix
 from support.venvs import Venv

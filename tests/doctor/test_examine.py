@@ -13,7 +13,7 @@ from flashdepot.diagnose.case import Intention, blocker, misfit, verdict
 from flashdepot.diagnose.examine import examine, forewarn
 from flashdepot.errors import FlashdepotError
 from flashdepot.host.surroundings import dangling
-from flashdepot.kernels.fa2.units import parse_unit
+from flashdepot.kernels.fa2 import parse_unit
 from flashdepot.model.diagnosis import Diagnosis, Verdict
 from flashdepot.model.environment import Torch
 from flashdepot.model.host import CudaToolkit, Disk, Gpu, HostRecord

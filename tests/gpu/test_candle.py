@@ -15,8 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from flashdepot.link.candle_archive import SOURCES
-from flashdepot.link.candle_delivery import prepare_folder
+from flashdepot.link.candle_archive import SOURCES, prepare_folder
 from flashdepot.link.library import read_library
 from flashdepot.toolchain.zig import Zig
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flashdepot.host import gpu
+from flashdepot.host.probe import probe_driver
 from flashdepot.model.target import Version
 from support.tools import tool
 
@@ -28,7 +28,7 @@ int nvmlDeviceGetName(void *device, char *name, unsigned size) {
   return 0;
 }
 """
-ASK = "from flashdepot.host.gpu import probe_gpus; driver, gpus = probe_gpus(); print(driver, *gpus, sep='\\n')"
+ASK = "from flashdepot.host.probe import probe_gpus; driver, gpus = probe_gpus(); print(driver, *gpus, sep='\\n')"
 
 
 def ask(folder: Path, *macros: str) -> list[str]:
@@ -62,17 +62,17 @@ def test_the_drivers_version_is_what_the_kernel_says_where_it_says_one(
     module = tmp_path / "version"
     if told is not None:
         module.write_text(told)
-    monkeypatch.setattr(gpu, "_DEVICE", tmp_path)
-    monkeypatch.setattr(gpu, "_MODULE", module)
-    monkeypatch.setattr(gpu, "probe_gpus", lambda: (Version("575.51"), ()))
-    assert gpu.probe_driver() == Version("580.159.04" if told == "580.159.04\n" else "575.51")
+    monkeypatch.setitem(probe_driver.__globals__, "_DEVICE", tmp_path)
+    monkeypatch.setitem(probe_driver.__globals__, "_MODULE", module)
+    monkeypatch.setitem(probe_driver.__globals__, "probe_gpus", lambda: (Version("575.51"), ()))
+    assert probe_driver() == Version("580.159.04" if told == "580.159.04\n" else "575.51")
 
 
 def test_a_container_without_gpus_has_no_driver_though_its_kernel_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "version").write_text("580.159.04\n")
-    monkeypatch.setattr(gpu, "_DEVICE", tmp_path / "nvidiactl")
-    monkeypatch.setattr(gpu, "_MODULE", tmp_path / "version")
-    monkeypatch.setattr(gpu, "probe_gpus", lambda: (None, ()))
-    assert gpu.probe_driver() is None
+    monkeypatch.setitem(probe_driver.__globals__, "_DEVICE", tmp_path / "nvidiactl")
+    monkeypatch.setitem(probe_driver.__globals__, "_MODULE", tmp_path / "version")
+    monkeypatch.setitem(probe_driver.__globals__, "probe_gpus", lambda: (None, ()))
+    assert probe_driver() is None

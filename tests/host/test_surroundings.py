@@ -7,9 +7,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from flashdepot.facts.cuda import cuda_of_ptx, newest_cuda
+from flashdepot.facts.gpus import cuda_of_ptx, newest_cuda
 from flashdepot.host import surroundings
-from flashdepot.host.gpu import nvidia_devices
+from flashdepot.host.probe import nvidia_devices
 from flashdepot.host.surroundings import (
     container,
     is_wsl,

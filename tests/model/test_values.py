@@ -10,7 +10,7 @@ from packaging.version import Version
 
 from flashdepot.catalog import load_catalog
 from flashdepot.errors import UsageError
-from flashdepot.kernels.fa2.units import make_unit
+from flashdepot.kernels.fa2 import make_unit
 from flashdepot.model import selection as s
 from flashdepot.model.codec import read
 from flashdepot.model.selection import Feature, Pass, Selection, Unit, select

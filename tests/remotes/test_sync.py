@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from flashdepot.api import sharing
 from flashdepot.depot.verify import verify
-from flashdepot.kernels.fa2.sources import published as published_sdists
+from flashdepot.kernels.fa2 import published as published_sdists
 from flashdepot.model.codec import digest_of
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.recipe import UpstreamId

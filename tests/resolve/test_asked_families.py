@@ -13,10 +13,10 @@ from flashdepot.errors import IncompatibleError, UsageError
 from flashdepot.fit.requests import unmet
 from flashdepot.kernels import fa4, family_of, unproven_code
 from flashdepot.link.vendor_check import expected, rebuild_command
+from flashdepot.model.limits import joined
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.request import LibraryRequest, Need, Request
 from flashdepot.model.selection import Pass, Selection
-from flashdepot.model.shell import joined
 from flashdepot.resolve.library import understand
 from flashdepot.resolve.project import library_request, read_project
 from support.depots import make_manifest

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from flashdepot.catalog import Collection, Listing
 from flashdepot.catalog.load import decode, encode
-from flashdepot.facts.cuda import newest_cuda
+from flashdepot.facts.gpus import newest_cuda
 from flashdepot.model.candidate import Plan, PublishedWheel, WheelRequest
 from flashdepot.model.diagnosis import Verdict, verdict_of
 from flashdepot.model.environment import NO_TORCH, Accelerator, Environment, Torch

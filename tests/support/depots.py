@@ -16,8 +16,8 @@ from flashdepot.depot import Depot
 from flashdepot.depot.actions import ActionRecord, action_key
 from flashdepot.files.atomic import sha256_file
 from flashdepot.files.documents import read_record, write_record
+from flashdepot.kernels import fa2
 from flashdepot.kernels.c_layer import c_layer_digest
-from flashdepot.kernels.fa2 import units as fa2
 from flashdepot.model.codec import digest_of
 from flashdepot.model.manifest import Manifest, ManifestFile
 from flashdepot.model.recipe import Tool, ToolchainId, UpstreamId

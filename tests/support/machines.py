@@ -24,8 +24,8 @@ from flashdepot.depot.actions import ActionRecord
 from flashdepot.errors import FlashdepotError, IntegrityError, NetworkError
 from flashdepot.events import Events
 from flashdepot.host.probe import this_platform
+from flashdepot.kernels import fa2
 from flashdepot.kernels.c_layer import c_layer_digest
-from flashdepot.kernels.fa2 import sources
 from flashdepot.model.codec import digest_of
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.remote import PublicKey, RemoteSettings, TrustedKey
@@ -97,8 +97,8 @@ def make_world(folder: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     sdist = make_sdist(VERSION, tree_files(VERSION) | cutlass_files("csrc/cutlass/"))
     (index / _SDIST).write_bytes(sdist)
     sdists_toml(folder / "sdists.toml", VERSION, sdist)
-    monkeypatch.setattr(sources, "DATA", folder / "sdists.toml")
-    sources.published.cache_clear()
+    monkeypatch.setattr(fa2, "DATA", folder / "sdists.toml")
+    fa2.published.cache_clear()
     pinned, pinned_zig = _pack_toolkit(index), _pack_zig(index)
     monkeypatch.setattr(wheels, "_data", lambda: pinned)
     monkeypatch.setattr(zig, "_data", lambda: pinned_zig)
@@ -264,7 +264,7 @@ class Party:
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     yield make_world(tmp_path / "world", monkeypatch)
-    sources.published.cache_clear()
+    fa2.published.cache_clear()
 
 
 @pytest.fixture

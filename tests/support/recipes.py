@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from flashdepot.kernels import family_of, oldest_gpu
 from flashdepot.kernels.actions import Compilers, c_layer_actions, c_layer_flags
-from flashdepot.kernels.fa2.units import make_unit as fa2_unit
-from flashdepot.kernels.fa2.units import parse_unit
+from flashdepot.kernels.fa2 import make_unit as fa2_unit
+from flashdepot.kernels.fa2 import parse_unit
 from flashdepot.model.recipe import Action, Recipe, Tool, ToolchainId, UpstreamId
 from flashdepot.model.selection import ALL_FEATURES, Dtype, Pass, Selection, Unit
 from flashdepot.model.target import Architecture, Platform, Target, Version

@@ -11,9 +11,7 @@ import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from flashdepot.kernels.fa2 import Fa2
-from flashdepot.kernels.fa2.sources import Fa2Layout
-from flashdepot.kernels.fa2.units import make_unit
+from flashdepot.kernels.fa2 import Fa2, Fa2Layout, make_unit
 from flashdepot.model.codec import digest_of
 from flashdepot.model.selection import HALVES, Pass
 from flashdepot.upstream import SourceTree

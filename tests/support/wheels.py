@@ -15,7 +15,7 @@ from flashdepot.files.atomic import sha256_file
 from flashdepot.fit.needs import READERS, Needs
 from flashdepot.host.probe import libc_version, this_platform
 from flashdepot.kernels import family_of
-from flashdepot.kernels.fa2.sources import published as published_sdists
+from flashdepot.kernels.fa2 import published as published_sdists
 from flashdepot.model.candidate import PublishedWheel
 from flashdepot.model.codec import digest_of
 from flashdepot.model.manifest import Manifest, ManifestFile

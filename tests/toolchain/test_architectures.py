@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from flashdepot.errors import IncompatibleError, MissingToolError
-from flashdepot.facts.cuda import driver_floor
-from flashdepot.facts.gpus import known_architectures
+from flashdepot.facts.gpus import driver_floor, known_architectures
 from flashdepot.kernels import oldest_gpu
 from flashdepot.model.host import Gpu
 from flashdepot.model.request import Gpus

@@ -1,6 +1,6 @@
 import pytest
 
-from flashdepot.kernels.fa2 import sources
+from flashdepot.kernels import fa2
 from support.servers import serve_index
 from support.upstreams import make_sdist, sdists_toml
 
@@ -17,11 +17,11 @@ def pin(monkeypatch, tmp_path):
 
     def pin(data, version="9.9.9"):
         sdists_toml(data_file, version, data)
-        sources.published.cache_clear()
+        fa2.published.cache_clear()
 
-    monkeypatch.setattr(sources, "DATA", data_file)
+    monkeypatch.setattr(fa2, "DATA", data_file)
     yield pin
-    sources.published.cache_clear()
+    fa2.published.cache_clear()
 
 
 @pytest.fixture

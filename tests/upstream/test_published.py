@@ -39,10 +39,10 @@ def names(root):
 def start(cache, before="pass"):
     """Another process that obtains 9.9.9."""
     code = (
-        "import pathlib, sys; from flashdepot.upstream import source as published; from flashdepot.kernels.fa2 import Fa2, sources\n"
-        "sources.DATA = pathlib.Path(sys.argv[2])\n"
+        "import pathlib, sys; from flashdepot.upstream import source as published; from flashdepot.kernels import fa2\n"
+        "fa2.DATA = pathlib.Path(sys.argv[2])\n"
         f"{before}\n"
-        "print(len(Fa2.sources.obtain('9.9.9', pathlib.Path(sys.argv[1])).units))"
+        "print(len(fa2.Fa2.sources.obtain('9.9.9', pathlib.Path(sys.argv[1])).units))"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
     command = [sys.executable, "-c", code, str(cache), str(cache.parent / "sdists.toml")]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from flashdepot.link.vendor_files import attribute_lines, with_lines
+from flashdepot.link.vendor_folder import attribute_lines, with_lines
 from support.tools import needs
 from vendor.vendor_tools import FOLDER, check, for_target, tree, vendor, vendored
 

@@ -22,7 +22,7 @@ from packaging.utils import parse_wheel_filename
 from flashdepot.build.sbom import licence_expression
 from flashdepot.depot import Depot
 from flashdepot.errors import UsageError
-from flashdepot.kernels.fa2.sources import published
+from flashdepot.kernels.fa2 import published
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.selection import (
     PROFILES,

@@ -18,9 +18,8 @@ from flashdepot.errors import IncompatibleError, UsageError
 from flashdepot.events import Forecast
 from flashdepot.host.probe import this_platform
 from flashdepot.link import candle_project as advice
-from flashdepot.link.candle_archive import AddedKernels
+from flashdepot.link.candle_archive import AddedKernels, prepare_folder, write_candle_crate
 from flashdepot.link.candle_check import CandleNeed, check_last_build, check_setup
-from flashdepot.link.candle_delivery import prepare_folder, write_candle_crate
 from flashdepot.link.candle_kernels import CandleKernel, choose_kernels
 from flashdepot.link.candle_project import CandleProject, CandleSetup, config_text, read_setup, require_sources
 from flashdepot.link.candle_versions import (

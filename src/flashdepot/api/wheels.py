@@ -22,9 +22,8 @@ from flashdepot.model.candidate import BANDWIDTH, Origin, Plan, WheelRequest
 from flashdepot.model.diagnosis import Command, Diagnosis, Reasons, Verdict, verdict_of
 from flashdepot.model.environment import NO_TORCH
 from flashdepot.model.host import HostRecord
-from flashdepot.model.limits import parse_size
+from flashdepot.model.limits import joined, parse_size
 from flashdepot.model.request import LibraryRequest
-from flashdepot.model.shell import joined
 from flashdepot.model.wheel import COMMUNITY, DEFAULT_SOURCES, FLASH_ATTN, INDEX, OFFICIAL, OURS, PIP
 from flashdepot.resolve.facts import Given, NamedFacts, facts_of
 from flashdepot.resolve.plan import plan_for

@@ -17,8 +17,8 @@ from flashdepot.depot.actions import ActionRecord, action_key
 from flashdepot.errors import CompileError, FlashdepotError
 from flashdepot.events import BuildProgress, Share, Snapshot
 from flashdepot.files.locks import HeldLock
+from flashdepot.model.limits import joined
 from flashdepot.model.recipe import Action, Recipe, Sides
-from flashdepot.model.shell import joined
 from flashdepot.process.child import Cost
 from flashdepot.process.run import first_error, killed_for_memory
 from flashdepot.toolchain.linked import disk_full

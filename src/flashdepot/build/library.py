@@ -21,7 +21,7 @@ from flashdepot.depot import Depot
 from flashdepot.depot.actions import ActionRecord
 from flashdepot.errors import CompileError, MissingToolError
 from flashdepot.events import BuildProgress, OnFile
-from flashdepot.facts.cuda import driver_floor
+from flashdepot.facts.gpus import driver_floor
 from flashdepot.files.atomic import sha256_file
 from flashdepot.host.probe import this_platform
 from flashdepot.kernels import family_of, provide, unproven_code

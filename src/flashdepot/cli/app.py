@@ -17,7 +17,7 @@ from flashdepot import __version__
 from flashdepot.cli.common import COMMON_OPTIONS, answer, complain, print_json, show
 from flashdepot.errors import ConsentError, FlashdepotError, MissingToolError, UsageError, did_you_mean
 from flashdepot.files.atomic import explain_disk_error
-from flashdepot.model.shell import joined
+from flashdepot.model.limits import joined
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

@@ -22,7 +22,7 @@ from flashdepot.diagnose.check.evidence import Outcome, Report
 from flashdepot.errors import UsageError
 from flashdepot.host import saved_host
 from flashdepot.model.host import HostRecord
-from flashdepot.model.shell import joined
+from flashdepot.model.limits import joined
 from flashdepot.resolve.facts import Given
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from flashdepot.cli.options import Asked, library_options, named_machine
 from flashdepot.errors import UsageError
 from flashdepot.link.library import read_library
 from flashdepot.link.vendor_check import Status, TargetReport, VendorReport
-from flashdepot.link.vendor_files import has_lfs_filter, ignored, work_tree
-from flashdepot.link.vendor_folder import INDEX_NAME, Vendored
+from flashdepot.link.vendor_folder import INDEX_NAME, Vendored, has_lfs_filter, ignored, work_tree
 from flashdepot.model.manifest import MANIFEST_NAME, Manifest
 
 DEFAULT_FOLDER = "prebuilt"

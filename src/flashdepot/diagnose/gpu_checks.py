@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from flashdepot.diagnose.case import Case, Intention, blocker, foreseen, misfit, note, warning
 from flashdepot.errors import IncompatibleError
-from flashdepot.facts.cuda import driver_floor
+from flashdepot.facts.gpus import driver_floor
 from flashdepot.model.diagnosis import Diagnosis
 from flashdepot.model.target import Architecture, spell
 

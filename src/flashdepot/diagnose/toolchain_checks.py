@@ -9,8 +9,7 @@ from pathlib import Path
 
 from flashdepot.diagnose.case import Case, blocker, foreseen, note, warning
 from flashdepot.errors import FlashdepotError, IncompatibleError, MissingToolError
-from flashdepot.facts.cuda import BUILD_TOOLS, needs_conforming_preprocessor
-from flashdepot.facts.gpus import codes_of
+from flashdepot.facts.gpus import BUILD_TOOLS, codes_of, needs_conforming_preprocessor
 from flashdepot.model.diagnosis import Diagnosis
 from flashdepot.model.host import CudaToolkit
 from flashdepot.model.request import AnyCuda

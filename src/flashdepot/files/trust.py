@@ -12,7 +12,7 @@ import msgspec
 
 from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.files.atomic import disk_errors, read_json, write_json
-from flashdepot.model.shell import removing
+from flashdepot.model.limits import removing
 
 _NAME = "flashdepot"
 

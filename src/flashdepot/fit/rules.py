@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from flashdepot.facts.builds import newest_gpu
-from flashdepot.facts.cuda import newest_cuda, oldest_driver
+from flashdepot.facts.gpus import newest_cuda, oldest_driver
 from flashdepot.fit.needs import (
     UNKNOWN,
     AbiNeed,

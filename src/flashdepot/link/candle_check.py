@@ -27,8 +27,15 @@ from flashdepot.files.documents import read_toml
 from flashdepot.files.output_folder import read_listing
 from flashdepot.fit.requests import needs_of_manifest
 from flashdepot.fit.rules import judge
-from flashdepot.link.candle_archive import OWN_STEM, STEM, archive_names
-from flashdepot.link.candle_delivery import COMPANIONS, CRATE_RECORD, FOLDER_RECORD, rivals_in
+from flashdepot.link.candle_archive import (
+    COMPANIONS,
+    CRATE_RECORD,
+    FOLDER_RECORD,
+    OWN_STEM,
+    STEM,
+    archive_names,
+    rivals_in,
+)
 from flashdepot.link.candle_project import BUILD_DIR, CandleSetup
 from flashdepot.link.candle_versions import CRATE, CandleLine, Delivery, newer_sources, source_times
 from flashdepot.link.library import read_manifest

@@ -10,7 +10,7 @@ from enum import Enum
 import msgspec
 
 from flashdepot.link.library import LinkableLibrary, LinkKind
-from flashdepot.model.shell import quoted_for_windows
+from flashdepot.model.limits import quoted_for_windows
 
 
 class Shell(Enum):

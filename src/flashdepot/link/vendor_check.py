@@ -18,8 +18,18 @@ from flashdepot.fit.rules import judge
 from flashdepot.kernels import default_family
 from flashdepot.kernels.c_layer import c_layer_digest
 from flashdepot.link.library import LinkableLibrary, read_library, read_manifest
-from flashdepot.link.vendor_files import Fault, FaultKind, examine_files, examine_manifest, pull_command, unlisted
-from flashdepot.link.vendor_folder import INDEX_NAME, VendoredTarget, VendorIndex, read_index
+from flashdepot.link.vendor_folder import (
+    INDEX_NAME,
+    Fault,
+    FaultKind,
+    VendoredTarget,
+    VendorIndex,
+    examine_files,
+    examine_manifest,
+    pull_command,
+    read_index,
+    unlisted,
+)
 from flashdepot.model.codec import plain
 from flashdepot.model.diagnosis import Command, Verdict
 from flashdepot.model.host import HostRecord

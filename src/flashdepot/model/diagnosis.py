@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from flashdepot.model.codec import FixedWord
-from flashdepot.model.shell import joined
+from flashdepot.model.limits import joined
 
 
 class Command(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from flashdepot.files.atomic import open_fresh
-from flashdepot.model.shell import joined
+from flashdepot.model.limits import joined
 from flashdepot.process.run import bound, not_run, trace
 
 

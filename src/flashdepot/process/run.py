@@ -23,7 +23,7 @@ from typing import IO, Any
 import msgspec
 
 from flashdepot.errors import FlashdepotError, MissingToolError
-from flashdepot.model.shell import joined
+from flashdepot.model.limits import joined
 
 _CREDENTIALS = re.compile(r"(https?://)[^/\s'\"]+@")
 _listeners: list[Callable[[str], None]] = []

@@ -23,10 +23,10 @@ from flashdepot.depot.libraries import manifest_text
 from flashdepot.errors import IntegrityError, MissingToolError, UsageError
 from flashdepot.files.atomic import parse_json, read_json, write_atomic
 from flashdepot.model.codec import Digest, Natural, canonical_json, digest_of, read
+from flashdepot.model.limits import removing
 from flashdepot.model.manifest import MANIFEST_NAME, Manifest, unusable
 from flashdepot.model.recipe import UpstreamId
 from flashdepot.model.request import Request
-from flashdepot.model.shell import removing
 from flashdepot.model.target import Platform
 from flashdepot.remotes.user_settings import UserSettings, today
 

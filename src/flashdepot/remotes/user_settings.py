@@ -21,7 +21,7 @@ from flashdepot.files.atomic import disk_errors, write_atomic
 from flashdepot.files.locks import lock_file
 from flashdepot.files.trust import user_config
 from flashdepot.model.codec import plain, read
-from flashdepot.model.shell import removing
+from flashdepot.model.limits import removing
 
 if TYPE_CHECKING:
     from flashdepot.model.remote import KeysFile, RemoteSettings, TrustedKey

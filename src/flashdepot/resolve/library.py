@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from flashdepot.depot import Depot
 from flashdepot.errors import IncompatibleError, UsageError
-from flashdepot.facts.cuda import newest_cuda
+from flashdepot.facts.gpus import newest_cuda
 from flashdepot.kernels import default_family, family_of, oldest_gpu, tested_families
 from flashdepot.kernels.c_layer import c_layer_digest
 from flashdepot.model.host import HostRecord

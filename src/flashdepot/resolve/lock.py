@@ -17,7 +17,7 @@ from flashdepot.model.candidate import Candidate, Judged, Origin, PublishedWheel
 from flashdepot.model.codec import Digest, Natural, read
 from flashdepot.model.diagnosis import Reasons
 from flashdepot.model.environment import Accelerator, Environment, Torch
-from flashdepot.model.shell import joined
+from flashdepot.model.limits import joined
 from flashdepot.model.target import Architecture, Platform, Version
 from flashdepot.model.wheel import OURS, PIP, Interpreter, WheelName, filename_of_url
 from flashdepot.resolve.rules import judge

@@ -12,7 +12,7 @@ import msgspec
 from flashdepot.errors import UsageError, did_you_mean
 from flashdepot.facts.gpus import known_architectures, parse_architectures
 from flashdepot.kernels import ALL, FAMILIES, default_family, oldest_gpu, parse_families
-from flashdepot.model.limits import Compiling
+from flashdepot.model.limits import Compiling, joined
 from flashdepot.model.request import AnyCuda, CudaChoice, GpuChoice, Gpus, LibraryRequest
 from flashdepot.model.selection import (
     PROFILES,
@@ -25,7 +25,6 @@ from flashdepot.model.selection import (
     parse_passes,
     parse_profile,
 )
-from flashdepot.model.shell import joined
 from flashdepot.model.target import Platform, Version
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from flashdepot.errors import IncompatibleError, IntegrityError, MissingToolError
-from flashdepot.facts.cuda import driver_floor
-from flashdepot.facts.gpus import codes_of
+from flashdepot.facts.gpus import codes_of, driver_floor
 from flashdepot.files.documents import read_record, write_record
 from flashdepot.files.folders import sha256_files
 from flashdepot.model.codec import digest_of, read

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from flashdepot.kernels.fa2.units import make_unit, parse_unit
+from flashdepot.kernels.fa2 import make_unit, parse_unit
 from flashdepot.model.selection import Dtype, Pass, Unit
 
 

@@ -10,9 +10,17 @@ from flashdepot import kernels
 from flashdepot.errors import MissingToolError, UsageError
 from flashdepot.files.directory import PlainFiles
 from flashdepot.kernels import family_of, parse_families
-from flashdepot.kernels.fa3 import actions
-from flashdepot.kernels.fa3.sources import CUTLASS_INCLUDE, SOURCE_DIR, UNITS_DIR, Fa3Layout, licences, published
-from flashdepot.kernels.fa3.units import row, units
+from flashdepot.kernels.fa3 import (
+    CUTLASS_INCLUDE,
+    SOURCE_DIR,
+    UNITS_DIR,
+    Fa3,
+    Fa3Layout,
+    actions,
+    published,
+    row,
+    units,
+)
 from flashdepot.model.selection import Dtype, Feature, Pass, Selection
 from flashdepot.model.target import Architecture
 
@@ -65,4 +73,4 @@ def test_a_tree_without_the_kernels_or_without_cutlass_is_refused(tmp_path: Path
     Fa3Layout().require_complete(files)
     assert [unit.name for unit in Fa3Layout().units(files)] == ["flash_fwd_hdim64_e4m3_sm90"]
     with pytest.raises(UsageError, match="no licence text"):
-        licences(files)
+        Fa3().licences(files)

@@ -15,7 +15,7 @@ from flashdepot.binary.window import FileKind
 from flashdepot.diagnose.check.evidence import Evidence, Outcome, evidence_of
 from flashdepot.diagnose.check.place import InstalledTorch, Place, TorchSymbols, abi_of, built_for
 from flashdepot.diagnose.check.subject import CUDA_SYMBOL, Binary, cuda_of_runtime
-from flashdepot.facts.cuda import cuda_of_elf, cuda_of_ptx
+from flashdepot.facts.gpus import cuda_of_elf, cuda_of_ptx
 from flashdepot.fit.needs import AbiNeed, CxxNeed, DriverNeed, LibcNeed, PlatformNeed
 from flashdepot.fit.rules import ask, served_cuda
 from flashdepot.model.target import Architecture, Platform, Version

@@ -12,8 +12,7 @@ from packaging.version import InvalidVersion, Version
 
 from flashdepot.facts import read_table
 from flashdepot.kernels.actions import Compilers, c_string, cuda_actions
-from flashdepot.kernels.fa2.sources import CUTLASS_INCLUDE, SOURCE_DIR
-from flashdepot.kernels.fa2.units import NAME, NAMESPACE_MACRO, OLDEST
+from flashdepot.kernels.fa2 import CUTLASS_INCLUDE, NAME, NAMESPACE_MACRO, OLDEST, SOURCE_DIR
 from flashdepot.model.recipe import Action, Recipe
 from flashdepot.model.selection import Feature, Pass, Selection
 from flashdepot.model.target import Architecture

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from flashdepot.kernels.actions import Compilers, c_string, cuda_actions
-from flashdepot.kernels.fa3.sources import CUTLASS_INCLUDE, SOURCE_DIR, UNITS_DIR
-from flashdepot.kernels.fa3.units import HOPPER, NAME, NAMES, row
+from flashdepot.kernels.fa3 import CUTLASS_INCLUDE, HOPPER, NAME, NAMES, SOURCE_DIR, UNITS_DIR, row
 from flashdepot.model.recipe import Action, Recipe
 from flashdepot.model.selection import Feature, Pass, Selection
 from flashdepot.model.target import Architecture
