@@ -292,7 +292,7 @@ def test_what_is_reported_or_asked_or_source_shows_nothing(line: str) -> None:
         ("When I run it, there is an error: CUDA out of memory", "possible"),
         ("So I tried that.\n\nCUDA out of memory", "explained"),
         (
-            "flash_attn is not installed, and that is it.\nWe think that it works now.",
+            "flash_attn is not installed, and that is it.\nWe think that it works now.\n",
             "described",
         ),
         ("RuntimeError:\n    CUDA Setup failed despite GPU being available. Inspect the output.", "explained"),
