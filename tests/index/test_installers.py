@@ -13,6 +13,7 @@ from urllib.parse import quote
 import pytest
 
 from flashdepot.files.documents import read_toml
+from flashdepot.host.probe import this_platform
 from index.conftest import Publish
 from support.wheels import WheelMaker
 
@@ -26,6 +27,11 @@ INSTALLERS = [
 needs_uv = pytest.mark.skipif(not UV, reason="there is no uv")
 
 
+@pytest.fixture
+def maker(tmp_path: Path) -> WheelMaker:
+    return WheelMaker(tmp_path / "made", platform=str(this_platform()))
+
+
 def run(*command: str, cwd: Path, code: int = 0, **variables: str) -> str:
     done = subprocess.run(
         command, cwd=cwd, capture_output=True, text=True, check=False, env={**os.environ, **variables}
@@ -37,7 +43,7 @@ def run(*command: str, cwd: Path, code: int = 0, **variables: str) -> str:
 def installed(folder: Path) -> str:
     """The version and the shared library of what was installed."""
     (info,) = folder.glob("flash_attn-*.dist-info")
-    library = folder / "flash_attn_2_cuda" / "lib" / "libflashattention.so.1"
+    (library,) = folder.glob("flash_attn_2_cuda/lib/*flashattention.*")
     return f"{info.name.split('-')[1].removesuffix('.dist')} {library.read_bytes()[:40].decode().split(' ')[0]}"
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from flashdepot.model.diagnosis import Verdict, verdict_of
 from flashdepot.model.request import LibraryRequest
 from flashdepot.resolve.facts import Given, NamedFacts
 from flashdepot.resolve.plan import helps
-from support.commands import parsed
+from support.commands import parsed, words_in
 from support.wheels import needs_of_name
 
 EXAMPLES = int(os.environ.get("FLASHDEPOT_FUZZ_EXAMPLES", "40"))
@@ -94,8 +93,8 @@ def test_each_command_that_resolve_prints_is_accepted_and_gives_what_it_promises
                     and j.verified]  # fmt: skip
     # What it promises is what the next run shows.
     for helped, command in commands:
-        assert shlex.split(str(command))[0] == "flashdepot"
-        again, asked_again = asked_by(shlex.split(str(command))[1:])
+        assert words_in(str(command))[0] == "flashdepot"
+        again, asked_again = asked_by(words_in(str(command))[1:])
         then = asked_again.ask(ANY, again, Events())
         assert then.chosen is not None, str(command)
         assert (len(then.ranked), then.chosen.candidate.name) == (helped.fitting, helped.first.candidate.name), str(
@@ -103,7 +102,7 @@ def test_each_command_that_resolve_prints_is_accepted_and_gives_what_it_promises
         )
     # The command that takes it is one that the program accepts, and asks for the GPUs that were meant.
     if take.startswith("flashdepot "):
-        words = shlex.split(take)[1:]
+        words = words_in(take)[1:]
         taken = parsed(words)
         if words[0] == "wheel":
             assert taken.params["arch"]
@@ -162,4 +161,4 @@ def test_a_driver_of_cuda_12_is_offered_a_build_with_12_8(tmp_path: Path, monkey
     command = asked.taking(plan)
     assert chosen is not None
     assert chosen.candidate.cuda == "12.8"
-    assert parsed(shlex.split(command)[1:]).params["cuda"] == "12.8"
+    assert parsed(words_in(command)[1:]).params["cuda"] == "12.8"

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+
 import click
 
 from flashdepot.cli.app import app
+
+
+def words_in(line: str) -> list[str]:
+    """The words of a command that is shown for a shell of this system."""
+    return shlex.split(line) if os.name == "posix" else [word.strip('"') for word in shlex.split(line, posix=False)]
 
 
 def parsed(words: list[str]) -> click.Context:

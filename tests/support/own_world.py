@@ -39,7 +39,7 @@ CONFIG = "WIN_PD_OVERRIDE_LOCAL_APPDATA" if os.name == "nt" else "XDG_CONFIG_HOM
 
 _LOOK_UP = ("python", "flashdepot", "git", "pip", "uv", "cargo")
 
-_REPOSITORY = Path(__file__).parents[2]
+_TESTS = Path(__file__).parents[1]
 _numbers = itertools.count()
 _root = Path()
 _touched: list[str] = []
@@ -139,11 +139,11 @@ def makes_links() -> bool:
 
 
 def _is_a_tests_own() -> bool:
-    """Whether a test itself did what the audit hook was known of, and not flashdepot."""
+    """Whether a test itself did what the audit hook was told of, and not flashdepot or pytest."""
     frame = sys._getframe(2)
-    while frame.f_back and not Path(frame.f_code.co_filename).is_relative_to(_REPOSITORY):
+    while frame.f_back and frame.f_globals["__name__"] in {__name__, "pathlib", "subprocess"}:
         frame = frame.f_back
-    return Path(frame.f_code.co_filename).is_relative_to(_REPOSITORY / "tests")
+    return Path(frame.f_code.co_filename).is_relative_to(_TESTS)
 
 
 class _Watch:

@@ -88,11 +88,15 @@ LIBRARIES = {"linux": "libflashattention.so.1", "windows": "flashattention.dll"}
 class WheelMaker:
     """Makes wheels of one source tree into one folder, by way of a depot.
 
+    :param platform: what they are for, unless :meth:`make` is told.
     :param published: give the tree the version, the digest and the units of a published one.
     """
 
-    def __init__(self, folder: Path, depot: Depot | None = None, *, published: str = "") -> None:
+    def __init__(
+        self, folder: Path, depot: Depot | None = None, *, published: str = "", platform: str = "linux-x86_64"
+    ) -> None:
         self.folder = folder
+        self.platform = platform
         self.depot = depot or Depot(folder / "depot")
         self.tree: SourceTree = make_source(folder / "upstream")
         if published:
@@ -104,7 +108,7 @@ class WheelMaker:
         sass: str = "80,90",
         *,
         profile: str = "full",
-        platform: str = "linux-x86_64",
+        platform: str = "",
         libc: str = "2.17",
         cuda: str = "13.0",
         driver: str = "",
@@ -116,6 +120,7 @@ class WheelMaker:
 
         ``more`` are families that it holds besides fa2.
         """
+        platform = platform or self.platform
         key = f"{sass} {profile} {platform} {libc} {cuda} {name}{''.join(more)}"
         known = {family: family_of(family).sources.find_sdist(_newest(family)).identified for family in more}
         trees = {family: replace(self.tree, id=one.id, units=one.units) for family, one in known.items()}
