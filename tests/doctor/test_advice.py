@@ -72,7 +72,9 @@ def test_a_log_of_windows_gets_commands_of_its_shell() -> None:
         ("MAX_JOBS=2 pip install x   # few", "set MAX_JOBS=2&& pip install x   # few"),
         ("export A=1 B=2; nvcc -V", "set A=1&& set B=2&& nvcc -V"),
         ('python -c "import sys; print(sys.path)"', 'python -c "import sys; print(sys.path)"'),
-        ("pip cache purge", "pip cache purge"),
+        ("export PATH={cuda_home}/bin:$PATH", r"set PATH={cuda_home}\bin;%PATH%"),
+        ("rm -rf ~/.triton/cache", r"rmdir /s /q %USERPROFILE%\.triton/cache"),
+        ("unset A_B CD; pip install 'x<2'", 'set A_B=&& set CD=&& pip install "x<2"'),
         ("nvcc -V; pip install -U x   # newer", "nvcc -V&& pip install -U x   # newer"),
         ("or use a newer release; the older one, too, has it", "or use a newer release; the older one, too, has it"),
         (

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from flashdepot.model.shell import joined
 
 from flashdepot.depot import Depot
 from flashdepot.model.index_record import RECORD_NAME
 from flashdepot.model.remote import PublicKey, TrustedKey
-from flashdepot.model.shell import joined
 from flashdepot.remotes.keys import new_key
 from flashdepot.remotes.user_settings import UserSettings
 from flashdepot.resolve.lock import LOCK_NAME, read_lock

@@ -139,7 +139,7 @@ def makes_links() -> bool:
 
 
 def _is_a_tests_own() -> bool:
-    """Whether a test itself did what the audit hook was told of, and not flashdepot or pytest."""
+    """Whether a test itself did what the audit hook sees, and not flashdepot or pytest."""
     frame = sys._getframe(2)
     while frame.f_back and frame.f_globals["__name__"] in {__name__, "pathlib", "subprocess"}:
         frame = frame.f_back

@@ -88,7 +88,7 @@ LIBRARIES = {"linux": "libflashattention.so.1", "windows": "flashattention.dll"}
 class WheelMaker:
     """Makes wheels of one source tree into one folder, by way of a depot.
 
-    :param platform: what they are for, unless :meth:`make` is told.
+    :param platform: what they are for, unless :meth:`make` is given another.
     :param published: give the tree the version, the digest and the units of a published one.
     """
 

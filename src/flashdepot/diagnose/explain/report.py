@@ -11,7 +11,7 @@ import msgspec
 
 from flashdepot.diagnose.explain.machine import MachineFacts, Package, built_for, how_to_install, named
 from flashdepot.diagnose.explain.match import Hit, Line, RuleOutcome, summed_up_in
-from flashdepot.diagnose.explain.rules import RANKS, LogRule, for_windows
+from flashdepot.diagnose.explain.rules import RANKS, LogRule, for_windows, is_for_posix
 from flashdepot.diagnose.explain.steps import Step
 from flashdepot.model.host import HostRecord
 from flashdepot.model.target import Version
@@ -184,7 +184,7 @@ def _finding(hit: Hit, outcome: RuleOutcome, host: HostRecord | None, names: Map
         facts += [fact for name in rule.host for fact in _host_facts(name, host)]
     advice = _advice(rule, outcome)
     if outcome.windows:
-        advice = [for_windows(command) for command in advice]
+        advice = [for_windows(command) for command in advice if not is_for_posix(command)] or advice
         values |= {name: for_windows(values[name]) for name in ("rebuild", "install")}
     ours = package.name in (*_OURS, _UNNAMED) or package.name.startswith("candle")
     fix = [fill(command, values, quoted=hit.groups) for command in advice]

@@ -62,6 +62,25 @@ _PROGRAMS = (
 _COMMAND = re.compile(rf"(?:[A-Z][A-Z0-9_]*=|(?:{_PROGRAMS})(?: |$)(?!.*[,:] ))")
 """What begins a command; other words are prose, and what parts them does not end a command."""
 _EXPORT = re.compile(r"\bexport ((?:[A-Z][A-Z0-9_]*=\S+\s*)+)")
+_IN_CMD = (
+    (r"/(\w+):\$(\w+)", r"\\\1;%\2%"),
+    (r"\$HOME/|~/", r"%USERPROFILE%\\"),
+    (r"\bls -l |\bls (?=\w)", "dir "),
+    (r"\bwhich -a ", "where "),
+    (r"\bgrep -i -E |\bgrep -i |\bgrep (?=\w)", "findstr /i "),
+    (r"\brm -rf (build) [^;&]*|\brm -rf ", r"rmdir /s /q \1"),
+    (r"\bunset ((?:[A-Z_]+ ?)+)", lambda found: "&& ".join(f"set {name}=" for name in found[1].split())),
+    (r"; (?=pip |rocminfo|dir |findstr )", "&& "),
+)
+"""What cmd.exe has for what a POSIX shell has."""
+_POSIX_ONLY = re.compile(
+    r"\bsudo |\bapt|\bLD_|\bldd |\bdmesg|/dev/|\$\(|/opt/|/usr/|\bfind / |\$USER\b|\bCPATH=|\bLIBRARY_PATH="
+)
+
+
+def is_for_posix(command: str) -> bool:
+    """Whether it speaks of what Windows has not: packages of a distribution, its loader, devices, folders of root."""
+    return bool(_POSIX_ONLY.search(command.partition("   # ")[0]))
 
 
 def for_windows(command: str) -> str:
@@ -72,9 +91,9 @@ def for_windows(command: str) -> str:
     code, mark, comment = command.partition("   # ")
     parts = re.split(r"\s*(?:;|&&)\s+", code)
     if '"' not in code and all(map(_COMMAND.match, parts)):
-        code = "&& ".join(map(_one, parts))
-    for posix, windows in (("$HOME", "%USERPROFILE%"), ("which -a ", "where "), ("grep -i -E ", "findstr /i ")):
-        code = code.replace(posix, windows)
+        code = "&& ".join(map(_one, parts)).replace("'", '"')
+    for posix, windows in _IN_CMD:
+        code = re.sub(posix, windows, code)
     return code + mark + comment
 
 
@@ -82,7 +101,8 @@ def _one(code: str) -> str:
     if found := _EXPORT.match(code):
         return "&& ".join(f"set {setting}" for setting in found[1].split())
     if found := _SETTING.match(code):
-        return "&& ".join([*(f"set {setting}" for setting in found[1].split()), found[2]])
+        settings = re.findall(r"""[A-Z][A-Z0-9_]*=(?:'[^']*'|"[^"]*"|\S+)""", found[1])
+        return "&& ".join([*(f"set {setting}" for setting in settings), found[2]])
     return code
 
 
