@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from flashdepot.api import sharing
+from flashdepot.depot import Depot
 from flashdepot.depot.verify import verify
 from flashdepot.kernels.fa2 import published as published_sdists
 from flashdepot.model.codec import digest_of
@@ -34,7 +35,8 @@ def put(party: Party, name: str, **more: object) -> Manifest:
 
 
 def synced(party: Party, *remotes: RemoteSettings, dry_run: bool = False) -> list[sharing.RemoteSync]:
-    return sharing.sync(dry_run=dry_run, remotes=party.remotes(*remotes), depot=party.depot)
+    depot = Depot(party.depot.root, remotes=party.remotes(*remotes))
+    return sharing.sync(dry_run=dry_run, depot=depot)
 
 
 def here(party: Party) -> set[str]:

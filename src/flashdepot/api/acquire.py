@@ -76,6 +76,11 @@ def open_depot(folder: Path | None = None, events: Events = SILENT) -> Depot:
     return depot_in(folder, events.warn, Remotes(users_remotes, events.warn))
 
 
+def remotes_of(depot: Depot, events: Events) -> Remotes:
+    """The remotes that a depot asks; the user's where it was opened without any."""
+    return depot.remotes if isinstance(depot.remotes, Remotes) else Remotes(users_remotes, events.warn)
+
+
 def acquire(
     need: Need | str,
     context: Context,
@@ -155,10 +160,14 @@ class LibraryPlan(msgspec.Struct, frozen=True):
     forecast: Forecast | None = None
     offered: Manifest | None = None
 
+    @property
+    def found(self) -> Manifest | None:
+        """The library that is there already, here or in a remote."""
+        return self.stored or self.offered
+
     def __repr__(self) -> str:
-        found = self.stored or self.offered
-        if found is not None:
-            return f"<LibraryPlan: {'stored' if self.stored else 'from a remote'}, {found!r}>"
+        if self.found is not None:
+            return f"<LibraryPlan: {'stored' if self.stored else 'from a remote'}, {self.found!r}>"
         return f"<LibraryPlan: to build, {self.forecast!r}>"
 
 

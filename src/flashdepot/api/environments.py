@@ -85,7 +85,7 @@ class InstallPlan(msgspec.Struct, frozen=True):
             "adds": self.adds,
         }
         if self.library is not None:
-            found = self.library.stored or self.library.offered
+            found = self.library.found
             about |= {"must_build": found is None, "recipe_key": found.recipe_key if found else None}
         return {"status": "planned", **self.choice.to_json(), **about}
 
@@ -204,7 +204,7 @@ def install(
             choice, wheel = fetch_chosen(choice, depot, events, accept_unverified=accept_unverified)
         else:
             wheel = choice.wheel
-        done = install_wheel(wheel, plan.machine, on_note=events.warn)
+        done = install_wheel(wheel, plan.machine, events)
         beside: tuple[str, ...] = ()
         if names:
             beside = install_names(names, plan.environment, stack.enter_context(depot.workspace()), events.warn)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from flashdepot.api.acquire import SILENT, Context, LibraryPlan, acquire, plan_need, wheel_of
+from flashdepot.api.acquire import SILENT, Context, LibraryPlan, acquire, plan_need, remotes_of, wheel_of
 from flashdepot.api.sharing import pushed_to, require_reach
 from flashdepot.depot import Depot
 from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
@@ -32,7 +32,6 @@ from flashdepot.publish import (
     require_own,
     verify_wheel,
 )
-from flashdepot.remotes import Remotes, users_remotes
 from flashdepot.remotes.keys import VARIABLE, SigningKey, choose_key
 from flashdepot.remotes.push import push
 from flashdepot.remotes.remote import OpenRemote, take_library
@@ -59,7 +58,6 @@ def index(
     source: str | None = None,
     names: Sequence[Name] = (),
     jax: bool = False,
-    remotes: Remotes | None = None,
     depot: Depot,
     events: Events = SILENT,
 ) -> IndexSite:
@@ -85,7 +83,7 @@ def index(
     """
     if wheels and source:
         raise UsageError("Wheels were named, and a remote: an index takes the one or the other in one run.")
-    remote = (remotes or Remotes(users_remotes, events.warn)).named(source) if source else None
+    remote = remotes_of(depot, events).named(source) if source else None
     if remote is not None:
         require_reach(remote, "Reading")
     with depot.workspace() as work:
@@ -194,7 +192,6 @@ def publish(
     *,
     out: Path | None = None,
     may_push: bool = True,
-    remotes: Remotes | None = None,
     on_part: Callable[[PartReport], None] = lambda _: None,
     **how: Unpack[How],
 ) -> PublishReport:
@@ -220,7 +217,7 @@ def publish(
     out = (out or matrix.out).absolute()
     require_folder(out, "--out DIR")
     require_own(out)
-    remotes = remotes or Remotes(users_remotes, events.warn)
+    remotes = remotes_of(depot, events)
     targets: list[OpenRemote] = []
     if may_push:
         targets = [remotes.named(name) for name in matrix.remotes] or pushed_to(remotes)

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from flashdepot.api.acquire import ANY, SILENT, Context
+from flashdepot.api.acquire import ANY, SILENT, Context, remotes_of
 from flashdepot.depot import Depot
 from flashdepot.errors import FlashdepotError, UsageError
 from flashdepot.events import Events, Forecast
 from flashdepot.model.manifest import LIBRARY, Manifest
 from flashdepot.model.request import LibraryRequest, Need
 from flashdepot.net.fetch import offline, require_network
-from flashdepot.remotes import Remotes, users_remotes
+from flashdepot.remotes import Remotes
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -34,6 +34,13 @@ def pushed_to(remotes: Remotes) -> list[OpenRemote]:
     return [remote for remote in remotes.all() if remote.settings.push]
 
 
+def require_pushed_to(remotes: Remotes) -> list[OpenRemote]:
+    """The same; :raises UsageError: when there is none."""
+    if not (found := pushed_to(remotes)):
+        raise UsageError("No remote is set to be pushed to.", hint="Set one: flashdepot remote add NAME URL --push")
+    return found
+
+
 def require_reach(remote: OpenRemote, doing: str) -> None:
     """:raises NetworkError: for a remote elsewhere, where the network is forbidden."""
     if not remote.settings.is_local:
@@ -45,7 +52,6 @@ def push(
     *,
     to: str | None = None,
     verify: bool = False,
-    remotes: Remotes | None = None,
     depot: Depot,
     events: Events = SILENT,
 ) -> Mapping[str, Pushed]:
@@ -59,15 +65,8 @@ def push(
     """
     from flashdepot.remotes.push import push as push_to  # noqa: PLC0415  (most calls only read)
 
-    remotes = remotes or Remotes(users_remotes, events.warn)
-    chosen = [remotes.named(to)] if to else pushed_to(remotes)
-    if not chosen:
-        raise UsageError(
-            "No remote is set to be pushed to.",
-            hint="Name one: flashdepot depot push --to NAME, or set it: flashdepot remote add NAME URL --push",
-        )
-    done = {}
-    for remote in chosen:
+    remotes, done = remotes_of(depot, events), {}
+    for remote in [remotes.named(to)] if to else require_pushed_to(remotes):
         require_reach(remote, "Pushing to")
         done[remote.name] = push_to(remote, depot, manifests, events, verify=verify)
     return done
@@ -90,7 +89,6 @@ def sync(
     names: Sequence[str] = (),
     *,
     dry_run: bool = False,
-    remotes: Remotes | None = None,
     depot: Depot,
     events: Events = SILENT,
 ) -> list[RemoteSync]:
@@ -103,7 +101,7 @@ def sync(
     :param dry_run: only compare.
     :raises UsageError: when there is no such remote, or none at all.
     """
-    remotes = remotes or Remotes(users_remotes, events.warn)
+    remotes = remotes_of(depot, events)
     chosen = [remotes.named(name) for name in dict.fromkeys(names)] or list(remotes.all())
     if not chosen:
         raise UsageError("There is no remote to synchronize with.", hint="Add one: flashdepot remote add NAME URL")
@@ -131,7 +129,6 @@ def audit(
     *,
     sample: int | None = 2,
     sign: bool = False,
-    remotes: Remotes | None = None,
     **how: Unpack[How],
 ) -> AuditReport:
     """Compile units of a request again, and compare their bytes with those in the depot and with what remotes claim.
@@ -147,7 +144,7 @@ def audit(
 
     context = Context(**how)
     depot, events = context.depot, context.events
-    remotes = remotes or Remotes(users_remotes, events.warn)
+    remotes = remotes_of(depot, events)
     key, signed = _to_countersign(remotes) if sign else (None, [])
     making = _making(request, context)
     records = making.compile_units(_drawn(making.need, sample), events)
@@ -183,12 +180,7 @@ def _to_countersign(remotes: Remotes) -> tuple[SigningKey, list[OpenRemote]]:
     from flashdepot.remotes.keys import choose_key  # noqa: PLC0415
     from flashdepot.remotes.user_settings import UserSettings  # noqa: PLC0415
 
-    chosen = pushed_to(remotes)
-    if not chosen:
-        raise UsageError(
-            "No remote is set to be pushed to, and what is signed must be written there.",
-            hint="Set it: flashdepot remote add NAME URL --push",
-        )
+    chosen = require_pushed_to(remotes)
     for remote in chosen:
         require_reach(remote, "Signing in")
     return choose_key(UserSettings.of_this_user()), chosen

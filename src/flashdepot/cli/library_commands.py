@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,11 +42,7 @@ def get(out: Path | None, asked: Asked) -> View:
 
     Prints the library's folder. Defaults come from the nearest flashdepot.toml in this folder or above it.
     """
-    if asked.wanted.words["arch"] == "list":
-        return _architectures()
-    if asked.dry_run:
-        return plan_view(plan_library(asked.wanted.request, **asked.how))
-    return library_view(api.get(asked.wanted.request, out=out, **asked.how))
+    return _answered(asked, functools.partial(api.get, out=out), asked.how)
 
 
 @command(
@@ -72,13 +70,17 @@ def build(out: Path | None, front_end: str, compress_mode: str | None, asked: As
     """
     from flashdepot.build.library import Options  # noqa: PLC0415  (a hit of 'get' needs none of it)
 
-    if asked.wanted.words["arch"] == "list":
-        return _architectures()
     how = {**asked.how, "options": Options(front_end, compress_mode or "")}
     how["limits"] = replace(asked.limits, keep_going=keep_going)
+    return _answered(asked, functools.partial(api.build, out=out), how, exactly=True)
+
+
+def _answered(asked: Asked, make: Callable[..., LibraryResult], how: dict[str, Any], **plan: Any) -> View:
+    if asked.wanted.words["arch"] == "list":
+        return _architectures()
     if asked.dry_run:
-        return plan_view(plan_library(asked.wanted.request, exactly=True, **how))
-    return library_view(api.build(asked.wanted.request, out=out, **how))
+        return plan_view(plan_library(asked.wanted.request, **how, **plan))
+    return library_view(make(asked.wanted.request, **how))
 
 
 def plan_view(plan: LibraryPlan, then: str = "") -> View:
@@ -90,7 +92,7 @@ def describe_plan(plan: LibraryPlan) -> str:
     """What ``--dry-run`` says of a library."""
     from flashdepot.resolve.consent import sentence, smaller  # noqa: PLC0415  (a hit begins nothing)
 
-    if (found := plan.stored or plan.offered) is not None:
+    if (found := plan.found) is not None:
         place = "the depot, at once" if plan.stored else f"a remote, {size(found.size)}"
         key = found.recipe_key[:12]
         return f"From {place}: {key}, {found.selection}; machine code for {spell(found.sass)}."
@@ -100,10 +102,9 @@ def describe_plan(plan: LibraryPlan) -> str:
 
 def plan_document(plan: LibraryPlan) -> dict[str, Any]:
     """The same for ``--json``; sizes in bytes, times in seconds."""
-    if plan.stored is not None:
-        return {"status": "hit", "recipe_key": plan.stored.recipe_key}
-    if plan.offered is not None:
-        return {"status": "offered", "recipe_key": plan.offered.recipe_key, "size": plan.offered.size}
+    if (library := plan.found) is not None:
+        known = {} if plan.stored else {"size": library.size}
+        return {"status": "hit" if plan.stored else "offered", "recipe_key": library.recipe_key, **known}
     assert plan.forecast is not None  # noqa: S101  (one of the two is there)
     found = plan.forecast
     return {

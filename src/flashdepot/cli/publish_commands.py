@@ -13,7 +13,6 @@ from flashdepot.api import publishing
 from flashdepot.cli.common import (
     View,
     command,
-    configured_remotes,
     depot_option,
     flag,
     option,
@@ -63,7 +62,6 @@ def index(
         source=source,
         names=parse_names(names),
         jax=jax,
-        remotes=configured_remotes(),
         depot=depot,
         events=terminal(),
     )
@@ -117,7 +115,6 @@ def publish(matrix: Path, out: Path | None, limits: Limits, depot: Depot, *, no_
         read,
         out=out,
         may_push=not no_push,
-        remotes=configured_remotes(),
         depot=depot,
         limits=limits,
         events=events,

@@ -10,7 +10,7 @@ import click
 from flashdepot import api
 from flashdepot.api import sharing
 from flashdepot.api.acquire import LibraryPlan
-from flashdepot.cli.common import View, command, configured_remotes, depot_option, fields, flag, option, options, warn
+from flashdepot.cli.common import View, command, depot_option, fields, flag, option, options, warn
 from flashdepot.cli.library_commands import library_view, plan_view
 from flashdepot.cli.options import Asked, Wanted, library_options, machine_options, selection_options
 from flashdepot.cli.terminal import terminal
@@ -37,7 +37,7 @@ def push(keys: tuple[str, ...], to: str | None, depot: Depot, *, verify: bool) -
         raise UsageError(
             f"The depot {depot.root} has no library to push.", hint="Build one: flashdepot build --profile quick"
         )
-    done = sharing.push(manifests, to=to, verify=verify, remotes=configured_remotes(), depot=depot, events=terminal())
+    done = sharing.push(manifests, to=to, verify=verify, depot=depot, events=terminal())
     document = {
         name: {
             "libraries": pushed.libraries,
@@ -70,7 +70,7 @@ def sync(names: tuple[str, ...], depot: Depot, *, dry_run: bool) -> View:
     What a remote has is found out by one request for each known version and target. When a remote fails the others are
     synchronized all the same, and the exit code is that of the failure.
     """
-    found = sharing.sync(names, dry_run=dry_run, remotes=configured_remotes(), depot=depot, events=terminal())
+    found = sharing.sync(names, dry_run=dry_run, depot=depot, events=terminal())
     problems = [(one.remote, one.problem) for one in found if one.problem is not None]
     for remote, problem in problems:
         warn(f"{remote}: {problem.message} {problem.hint}".rstrip())
@@ -142,7 +142,7 @@ def audit(sample: int, asked: Asked, *, everything: bool, sign: bool) -> View:
     request, how = asked.wanted.request, {**asked.how, "sample": None if everything else sample}
     if asked.dry_run:
         return plan_view(LibraryPlan(forecast=sharing.plan_audit(request, **how)))
-    report = sharing.audit(request, sign=sign, remotes=configured_remotes(), **how)
+    report = sharing.audit(request, sign=sign, **how)
     wrong = [f"{m.name}: {m.place} has {m.claimed[:12]}, compiled was {m.compiled[:12]}" for m in report.mismatches]
     if wrong:
         raise IntegrityError(

@@ -12,6 +12,7 @@ from msgspec.structs import asdict
 from packaging.utils import canonicalize_name
 
 from flashdepot.errors import FlashdepotError, IntegrityError
+from flashdepot.events import Events
 from flashdepot.install.change import EnvironmentChange
 from flashdepot.install.inspection import inspect, require_own_name
 from flashdepot.install.installers import add_missing, put_wheel
@@ -154,13 +155,12 @@ class Installed(msgspec.Struct, frozen=True):
     added: tuple[str, ...] = ()
 
 
-def install_wheel(wheel: WheelFile, record: HostRecord, on_note: Callable[[str], None]) -> Installed:
+def install_wheel(wheel: WheelFile, record: HostRecord, events: Events) -> Installed:
     """Check a wheel, put it into an environment, import it there and, with a GPU, compute with it, in fresh processes.
 
     Whatever goes wrong, the environment is put back as it was, with the flash-attn that it had.
 
     :param record: of this machine, with the environment.
-    :param on_note: called with a sentence for what is good to know: an earlier installation that was undone.
     :raises UsageError: when no environment is known, or it has a flash-attn that could not be put back.
     :raises IncompatibleError: when wheel and environment do not fit, or the installer refuses.
     :raises MissingToolError: when torch, einops or an installer is missing, or the disk cannot be written.
@@ -168,13 +168,13 @@ def install_wheel(wheel: WheelFile, record: HostRecord, on_note: Callable[[str],
     :raises IntegrityError: when it is not what it says, does not import, or computes wrong numbers.
     """
     environment = environment_of(record)
-    version = inspect(wheel, environment, record, on_note)
+    version = inspect(wheel, environment, record, events.warn)
     has_gpu = any(gpu.architecture >= oldest_gpu() for gpu in record.gpus)
-    with EnvironmentChange(environment.prefix, on_note) as change:
+    with EnvironmentChange(environment.prefix, events.warn) as change:
         replaced, old = present_version(environment), own_files(environment)
         installer = put_wheel(environment, wheel.path, change.staged)
         if added := add_missing(environment, change.staged):
-            on_note(f"flash-attn requires {', '.join(added)}: it comes from your index.")
+            events.note(f"flash-attn requires {', '.join(added)}: it comes from your index.")
         _require_own(change, old, environment, wheel.path.name)
         change.swap(old)
         imported = verify_import(environment, version)
