@@ -83,10 +83,9 @@ class EnvironmentChange:
         """
         old = sorted(self._topmost_old({path for path in map(self._inside, replaced) if _is_there(path)}))
         new = {self._inside(self._real(path)): path for path in self._topmost_new(self.staged)}
-        rows = [[str(path), str(number)] for number, path in enumerate(old)]
         with disk_errors(self._folder):
             self._give_to_owner()
-            write_json(self._journal, {"replaced": rows, "added": [str(path) for path in new]})
+            write_json(self._journal, {"replaced": [*map(str, old)], "added": [*map(str, new)]})
             for number, path in enumerate(old):
                 _move(path, self._aside / str(number))
             for path, staged in new.items():
@@ -146,18 +145,13 @@ class EnvironmentChange:
         hint = f"Nothing was put back. Look at what is in {self._folder}, and remove it."
         try:
             journal = read_json(self._journal)
-            replaced = {self._inside(Path(place)): self._kept(str(number)) for place, number in journal["replaced"]}
+            replaced = {self._inside(Path(p)): self._aside / str(n) for n, p in enumerate(journal["replaced"])}
             added = [self._inside(Path(place)) for place in journal["added"]]
         except (KeyError, TypeError, ValueError, AttributeError, FlashdepotError) as error:
             raise IntegrityError(
                 f"{self._journal} cannot be used: {str(error).removesuffix('.')}.", hint=hint
             ) from error
         return replaced, added
-
-    def _kept(self, number: str) -> Path:
-        if not (number.isascii() and number.isdecimal()):
-            raise ValueError(f"'{number}' is not the number of a file that was moved aside")
-        return self._aside / number
 
     def _inside(self, path: Path) -> Path:
         """The path, with neither ``..`` nor links on the way to it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
@@ -108,7 +108,13 @@ def _recorded(distribution: Distribution) -> set[str]:
     return {row[0] for row in csv.reader(record.splitlines()) if row}
 
 
-_PROJECT_FILES = {"uv.lock": "uv", "poetry.lock": "poetry", "pdm.lock": "pdm", "Pipfile.lock": "pipenv"}
+_PROJECTS = {
+    "uv": ("uv.lock", "'uv sync' takes it away."),
+    "poetry": ("poetry.lock", "'poetry sync' takes it away."),
+    "pdm": ("pdm.lock", "'pdm sync --clean' takes it away."),
+    "pipenv": ("Pipfile.lock", "'pipenv clean' takes it away."),
+}
+"""The lock file of each, and what happens to a package that it does not know."""
 
 
 class Keeper(msgspec.Struct, frozen=True):
@@ -141,7 +147,7 @@ def find_keeper(prefix: Path) -> Keeper | None:
         return _conda(prefix, marker)
     projects = (prefix.parent, *_named_project(prefix))
     for folder in projects:
-        for file, name in _PROJECT_FILES.items():
+        for name, (file, _) in _PROJECTS.items():
             if (folder / file).is_file():
                 return _project(name, folder / file)
     if prefix.parent.name == "virtualenvs" and prefix.parent.parent.name in {"pypoetry", ".poetry"}:
@@ -183,14 +189,8 @@ def _conda(prefix: Path, marker: Path) -> Keeper:
 
 
 def _project(name: str, marker: Path) -> Keeper:
-    by_name: Mapping[str, tuple[str, str]] = {
-        "uv": ("'uv sync' takes it away.", "uv add {wheel}"),
-        "poetry": ("'poetry sync' takes it away.", "poetry add {wheel}"),
-        "pdm": ("'pdm sync --clean' takes it away.", "pdm add {wheel}"),
-        "pipenv": ("'pipenv clean' takes it away.", "pipenv install {wheel}"),
-    }
-    consequence, command = by_name[name]
-    return Keeper(name, marker, consequence, command)
+    verb = "install" if name == "pipenv" else "add"
+    return Keeper(name, marker, _PROJECTS[name][1], f"{name} {verb} {{wheel}}")
 
 
 def _named_project(prefix: Path) -> tuple[Path, ...]:

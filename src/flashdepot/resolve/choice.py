@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -27,6 +27,7 @@ from flashdepot.resolve.plan import plan_for
 from flashdepot.resolve.wheel_files import WheelAddress, WheelFile, ask_release, have_wheel, read_named, require_digest
 from flashdepot.toolchain.architectures import choose_architectures
 
+_T = TypeVar("_T")
 _OTHERS_TRIED = 3
 OURS_MADE = '"$(flashdepot wheel --out dist)"'
 """Stands for our wheel in a command: 'flashdepot wheel' prints its path."""
@@ -115,22 +116,36 @@ def choose(request: InstallRequest, record: HostRecord, depot: Depot, events: Ev
 
 
 def settle(choice: Choice, depot: Depot, events: Events) -> Choice:
-    """The choice, or the first of those after it that exists, with the digest that its release's own record names: it is asked."""
-    ranked = (choice, *choice.others)
-    for number, candidate in enumerate(ranked):
-        wheel = candidate.wheel
-        if not isinstance(wheel, WheelAddress) or offline():
-            return candidate
+    """The choice, or the first of those after it that exists, with the digest that its release's own record names: it is asked.
+
+    :raises NotThereError: when the records say that none exists.
+    """
+
+    def ask(one: Choice) -> Choice:
+        if not isinstance(one.wheel, WheelAddress) or offline():
+            return one
         try:
-            known = ask_release(wheel, depot.root / CATALOG_FOLDER / "pages")
-        except NotThereError as error:
-            events.warn(f"{error.message} The next best is tried.")
-            continue
+            known = ask_release(one.wheel, depot.root / CATALOG_FOLDER / "pages")
+        except NotThereError:
+            raise
         except NetworkError as error:
             events.warn(error.message)
-            return candidate
-        return replace(candidate, wheel=known, others=ranked[number + 1 :])
-    return choice
+            return one
+        why = one.why if known is one.wheel else one.why.removesuffix(_UNSEEN)
+        return replace(one, wheel=known, why=why, others=ranked[ranked.index(one) + 1 :])
+
+    ranked = (choice, *choice.others)
+    return _first_there(ranked, ask, events)
+
+
+def _first_there(choices: Sequence[Choice], attempt: Callable[[Choice], _T], events: Events) -> _T:
+    """What the attempt gives of the first that exists; :raises NotThereError: when none does."""
+    for one in choices[:-1]:
+        try:
+            return attempt(one)
+        except NotThereError as error:  # noqa: PERF203  (a loop of a few downloads)
+            events.warn(f"{error.message} The next best is tried.")
+    return attempt(choices[-1])
 
 
 def fetch_chosen(choice: Choice, depot: Depot, events: Events, *, accept_unverified: bool) -> tuple[Choice, WheelFile]:
@@ -139,22 +154,18 @@ def fetch_chosen(choice: Choice, depot: Depot, events: Events, *, accept_unverif
     :raises NotThereError: when none exists.
     :raises NetworkError: when one cannot be had for another reason: another wheel does not answer that.
     """
-    *firsts, last = [c for c in (choice, *choice.others) if isinstance(c.wheel, WheelAddress)]
 
-    def have(one: Choice) -> WheelFile:
+    def have(one: Choice) -> tuple[Choice, WheelFile]:
         assert isinstance(one.wheel, WheelAddress)  # noqa: S101  (for mypy)
         require_digest(one.wheel, accept_unverified=accept_unverified)
         with events.download(one.wheel.filename) as progress:
-            return have_wheel(one.wheel, depot.layout.downloads, progress, events.warn)
+            return one, have_wheel(one.wheel, depot.layout.downloads, progress, events.warn)
 
-    for one in firsts:
-        try:
-            return one, have(one)
-        except NotThereError as error:  # noqa: PERF203  (a loop of a few downloads)
-            events.warn(f"{error.message} The next best is tried.")
-    return last, have(last)
+    published = [one for one in (choice, *choice.others) if isinstance(one.wheel, WheelAddress)]
+    return _first_there(published, have, events)
 
 
+_UNSEEN = "; nobody has seen that it exists"
 _WHY = {Origin.DEPOT: "a stored library serves", Origin.REMOTE: "a library of a remote serves"}
 
 
@@ -178,9 +189,9 @@ def _published(judged: Judged, plan: Plan) -> Choice:
     wheel = candidate.wheel
     source = f"{candidate.origin}:{wheel.source}" if candidate.origin is Origin.COMMUNITY else wheel.source
     address = WheelAddress(source, candidate.name, wheel.url, wheel.sha256, wheel.size)
-    seen = "" if judged.verified else "; nobody has seen that it exists"
+    seen = "" if judged.verified else _UNSEEN
     doubt = f"; its bytes must tell: {judged.reasons[0].text}" if judged.reasons else ""
-    why = f"the first of {len(plan.ranked)} that may be taken, of {plan.considered}{seen}{doubt}"
+    why = f"the first of {len(plan.ranked)} that may be taken, of {plan.considered}{doubt}{seen}"
     return Choice(address, why, lock=Lock.of(candidate, plan.facts))
 
 
