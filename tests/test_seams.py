@@ -5,10 +5,12 @@ A family: tests/kernels/test_toy_family.py.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import inspect
 import json
 import sys
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -17,6 +19,7 @@ import pytest
 from click.testing import CliRunner
 from msgspec.structs import replace
 
+import flashdepot
 from flashdepot import Client
 from flashdepot.api import resolve
 from flashdepot.build.engine import Ended, Engine, Executor, Task
@@ -183,3 +186,33 @@ def test_an_executor_is_a_class(tmp_path: Path) -> None:
             )
             assert depot.layout.blob(outcome.actions["toy"].object.digest).read_text() == "a toy"
             assert len(outcome.compiled) == compiled
+
+
+PACKAGE = Path(flashdepot.__file__).parent
+ELSEWHERE = (
+    "wheel/runtime",
+    "kernels/fa4/worker",
+    "prove/numeric",
+    "prove/speed",
+    "host/python_facts",
+    "process/confine",
+)
+"""What runs as a program of its own: in the user's environment, next to CuTe DSL, in a process that is confined."""
+
+
+def test_no_two_modules_define_a_class_of_one_name() -> None:
+    places = defaultdict(list)
+    modules = {path.relative_to(PACKAGE).as_posix(): path for path in sorted(PACKAGE.rglob("*.py"))}
+    assert len(modules) > 200
+    for module, path in modules.items():
+        if not module.startswith(ELSEWHERE):
+            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    places[node.name].append(module)
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+def test_no_two_files_of_tests_have_one_name() -> None:
+    """Pytest imports each only by its name."""
+    names = [path.name for path in Path(__file__).parent.rglob("test_*.py")]
+    assert len(names) == len(set(names))

@@ -1,4 +1,4 @@
-"""Flags of compilers, and what a compiler's failure is taken for."""
+"""Flags of compilers, what a compiler's failure is taken for, and objects that are not linked."""
 
 from __future__ import annotations
 
@@ -6,20 +6,25 @@ import os
 import shutil
 from collections import namedtuple
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from flashdepot.binary.elf import undefined_symbols
 from flashdepot.build.engine import compile_error
-from flashdepot.errors import CompileError, MissingToolError
+from flashdepot.errors import CompileError, FlashdepotError, MissingToolError
 from flashdepot.facts.gpus import driver_floor
 from flashdepot.kernels import actions, family_of
+from flashdepot.kernels.c_layer import NATIVE
 from flashdepot.kernels.fa2.actions import feature_macros
 from flashdepot.model.selection import ALL_FEATURES, Feature, Selection
 from flashdepot.model.target import Architecture, Version
 from flashdepot.process.run import killed_for_memory
 from flashdepot.toolchain.nvcc import compresses_newly, compression, gencode, usual_compression
+from flashdepot.toolchain.targets import TARGETS
 from flashdepot.upstream import Identified
+from support.programs import compile_c
 from support.recipes import COMPILERS, architectures, make_recipe, make_unit
 
 
@@ -140,3 +145,21 @@ def test_a_full_disk_is_named_even_when_the_message_was_lost_with_it(
     assert isinstance(error, MissingToolError)
     assert "35 MB are free" in error.message
     assert "--depot DIR" in error.hint
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("statement", "name"),
+    [("exit(1)", "exit"), ("abort()", "abort"), ("_exit(2)", "_exit"), ("assert(count)", "__assert_fail")],
+)
+def test_an_object_that_may_end_the_program_is_not_linked(tmp_path: Path, statement: str, name: str) -> None:
+    source = tmp_path / "unit.c"
+    source.write_text(
+        "#include <assert.h>\n#include <stdlib.h>\n#include <unistd.h>\n"
+        f"void fa_fwd(int count) {{ if (count > 3) {{ {statement}; }} }}\n"
+    )
+    compiled = compile_c(source, tmp_path / "unit.o", "-c", "-fPIC")
+    assert name in undefined_symbols(compiled)
+    zig: Any = None
+    with pytest.raises(FlashdepotError, match=rf"unit\.o calls {name}, which ends the program"):
+        TARGETS[0].system.link(TARGETS[0], zig, [compiled], NATIVE, tmp_path)

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from support.fa_abi import STRUCTS
+from support.fa_abi import ABI, STRUCTS
 from support.stub_library import NATIVE, Stub, run
+from support.tools import needs
 
 HEADER = NATIVE / "include" / "flash_attention.h"
 
@@ -169,3 +170,66 @@ def test_a_struct_that_moved_a_field_does_not_compile(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode != 0
     assert "fa_fwd_args.scale moved" in done.stderr
+
+
+FROZEN = Path(__file__).with_name("abi-1.0.xml")
+BROKEN = re.compile(
+    r"\d+ data member (?:changes?|deletions?)\b|[1-9]\d* Removed|parameter \d+ of type .* changed|return type changed"
+)
+
+
+def probe(header: str, folder: Path) -> Path:
+    """A library with the header's functions, and a variable for each number that a name of it stands for."""
+    (folder / "flash_attention.h").write_text(header)
+    declared = re.findall(r"FA_API ([^;]+?) FA_NOEXCEPT;", re.sub(r"/\*.*?\*/", "", header, flags=re.DOTALL))
+    numbers = {name: value for name, (value, _) in ABI["read_constants"](header).items() if "VERSION" not in name}
+    lines = ["#include <flash_attention.h>", *(f"{function} {{ return 0; }}" for function in declared)]
+    lines += [f"char {name}_is_{value};" for name, value in numbers.items()]
+    (folder / "probe.c").write_text("\n".join(lines) + "\n")
+    made = folder / "probe.so"
+    run(["gcc", "-g", "-shared", "-fPIC", f"-I{folder}", str(folder / "probe.c"), "-o", str(made)])
+    return made
+
+
+def what_broke(header: str, folder: Path) -> list[str]:
+    """What a program of 1.0 would stumble over. A field at the end of a struct, or a function more, is none of it."""
+    words = ["abidiff", str(FROZEN), str(probe(header, folder))]
+    said = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert said.returncode & 3 == 0, said.stderr  # 1 and 2: abidiff itself failed
+    return BROKEN.findall(said.stdout)
+
+
+@needs("abidiff", "gcc")
+def test_nothing_of_1_0_has_changed(tmp_path: Path) -> None:
+    assert what_broke(HEADER.read_text(), tmp_path) == []
+
+
+@needs("abidiff", "gcc")
+@pytest.mark.parametrize(
+    ("before", "after", "breaks"),
+    [
+        ("} fa_fwd_args;", "  int64_t newer;\n} fa_fwd_args;", False),
+        (
+            "FA_API int32_t fa_version(void)",
+            "FA_API int32_t fa_newer(void) FA_NOEXCEPT;\nFA_API int32_t fa_version(void)",
+            False,
+        ),
+        ("  float scale; ", "  float inserted;\n  float scale; ", True),
+        ("  float softcap; ", "  ", True),
+        ("  int32_t num_splits;", "  float num_splits;", True),
+        ("FA_FAMILY_FA4 = 4", "FA_FAMILY_FA4 = 5", True),
+        ("FA_API int32_t fa_version(void) FA_NOEXCEPT;", "", True),
+    ],
+    ids=[
+        "field-appended",
+        "function-added",
+        "field-inserted",
+        "field-removed",
+        "type-changed",
+        "number-changed",
+        "function-removed",
+    ],
+)
+def test_what_breaks_programs_is_not_taken_for_growth(before: str, after: str, breaks: bool, tmp_path: Path) -> None:
+    assert before in HEADER.read_text()
+    assert bool(what_broke(HEADER.read_text().replace(before, after, 1), tmp_path)) is breaks

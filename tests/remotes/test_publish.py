@@ -31,7 +31,7 @@ arch = ["80,90"]
 
 @pytest.fixture(autouse=True)
 def no_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What stand-in compilers make has none; tests/publish/test_proof.py is about proof."""
+    """What stand-in compilers make has none; tests/publish/test_templates.py is about proof."""
     monkeypatch.setattr(publishing, "verify_wheel", lambda *_: None)
 
 

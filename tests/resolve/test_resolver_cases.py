@@ -1,15 +1,19 @@
-"""What is chosen from the shipped catalog, case by case, and which rules speak against the others."""
+"""What is chosen from the shipped catalog, case by case, and that docs/resolver.md says so."""
 
 from __future__ import annotations
 
 import random
+import re
+from pathlib import Path
 
 import pytest
 from resolver_cases import CASES, CATALOG, Case, choice_of, reasons_against
 
+from flashdepot.files.documents import read_toml
 from flashdepot.model.diagnosis import Verdict, verdict_of
 from flashdepot.resolve.decide import decide
-from flashdepot.resolve.rules import judge
+from flashdepot.resolve.lock import Lock
+from flashdepot.resolve.rules import RULES, judge
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -50,3 +54,18 @@ def test_every_candidate_is_counted_once() -> None:
 
 def test_there_are_cases_enough_and_each_has_its_name() -> None:
     assert len({case.name for case in CASES}) == len(CASES) >= 60
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "resolver.md"
+
+
+def test_every_rule_is_in_the_table_in_its_order() -> None:
+    assert re.findall(r"^\| `([\w-]+)` \|", PAGE.read_text(), re.MULTILINE) == [rule.id for rule in RULES]
+
+
+def test_the_lock_that_is_shown_is_one(tmp_path: Path) -> None:
+    (shown,) = re.findall(r"```toml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    name = re.findall(r'filename = "(.*)"', shown)[0].replace("+", "%2B")
+    path = tmp_path / "flashdepot.lock"
+    path.write_text(shown.replace("https://...", f"https://example.org/{name}").replace('"..."', f'"{"ab" * 32}"'))
+    assert Lock.from_toml(read_toml(path)).locked.wheel.torch == "2.8"

@@ -58,7 +58,7 @@ class Family(IntEnum):
     FA4 = 4
 
 
-_ABI = runpy.run_path(str(Path(__file__).parents[2] / "scripts/renew_abi.py"))
+ABI = runpy.run_path(str(Path(__file__).parents[2] / "scripts/renew_abi.py"))
 _TYPES: dict[str, Any] = {
     "uint32_t": c_uint32, "int32_t": c_int32, "int64_t": c_int64, "uint64_t": c_uint64, "float": c_float, "char": c_char,
 }  # fmt: skip
@@ -77,7 +77,7 @@ def _struct(name: str, fields: Iterable[Any]) -> type[Structure]:
     return type(name, (Structure,), {"_fields_": [(field.name, kind(field)) for field in fields]})
 
 
-for _name, _fields in _ABI["read_fields"](_ABI["HEADER"].read_text(encoding="utf-8")).items():
+for _name, _fields in ABI["read_fields"](ABI["HEADER"].read_text(encoding="utf-8")).items():
     # Both kinds of tensors are one here, so that one can be put in place of the other.
     _TYPES[_name] = STRUCTS[_name] = STRUCTS.get("fa_tensor") if "_const_" in _name else _struct(_name, _fields)
 Tensor, ForwardArgs, BackwardArgs = (STRUCTS[f"fa_{name}"] for name in ("tensor", "fwd_args", "bwd_args"))

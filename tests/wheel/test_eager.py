@@ -1,14 +1,21 @@
-"""Which calls of upstream's functions skip torch's dispatcher, and that all others go upstream's way."""
+"""Which calls skip torch's dispatcher, and that structs are packed as the compiler lays them out."""
 
 from __future__ import annotations
 
-import importlib
-from types import SimpleNamespace
+import importlib.util
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import fake_torch
 import pytest
 from calls import HK, SK, SQ, B, D, H
 from fake_torch import CPU, Tensor, int32
+
+from flashdepot.wheel.builder import RUNTIME
+from support.programs import compile_c
 
 HOW = (0.0, None, True, (-1, -1), 0.0, None, False, False)
 """dropout_p to return_softmax, as upstream's functions pass them on."""
@@ -184,3 +191,67 @@ def test_a_call_outside_autograd_that_wants_a_gradient_keeps_the_operator(runtim
     }
     eager.shorten(interface)
     assert interface["_wrapped_flash_attn_forward"](wanting_gradient()) == "operator"
+
+
+@pytest.mark.parametrize("operator", ["forward", "varlen_forward", "backward", "varlen_backward"])
+def test_upstreams_operators_answer_tensors_on_the_cpu_with_one_sentence(runtime, operator) -> None:
+    kernel = runtime.torch.kernels[f"flash_attn::_flash_attn_{operator}", "CPU"]
+    with pytest.raises(RuntimeError, match=r"runs on CUDA tensors.* on the CPU. torch 2.9.1 finds no CUDA GPU here"):
+        kernel(Tensor((2, 8, 4, 64), device=CPU), softmax_scale=1.0)
+
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "renew_abi.py"
+
+
+def load(path: Path) -> ModuleType:
+    """Run a module that is in no package that can be imported here: its neighbours need torch."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module  # where dataclasses look for the names in their annotations
+    spec.loader.exec_module(module)
+    return module
+
+
+layout = load(RUNTIME / "layout.py")
+STRUCTS = {"fa_fwd_args": layout.FORWARD_FIELDS, "fa_bwd_args": layout.BACKWARD_FIELDS}
+CONSTANTS = {
+    "FP16": "DTYPE",
+    "BF16": "DTYPE",
+    **dict.fromkeys(("CAUSAL", "WINDOW_LEFT", "WINDOW_RIGHT", "ROTARY_INTERLEAVED", "DETERMINISTIC"), "FLAG"),
+}
+"""The kind that the header's name of each begins with."""
+
+
+def test_layout_is_what_the_script_writes_from_the_header_of_today() -> None:
+    script = load(SCRIPT)
+    assert script.LAYOUT.read_text() == script.layout(script.HEADER.read_text()), f"run python {SCRIPT}"
+
+
+@pytest.mark.slow
+def test_offsets_sizes_and_constants_are_the_compilers(tmp_path: Path) -> None:
+    prints = [
+        f'printf("{name}.{field} %zu\\n", offsetof({name}, {field}));'
+        for name, fields in STRUCTS.items()
+        for field, _ in fields
+    ]
+    prints += [f'printf("{name} %zu\\n", sizeof({name}));' for name in STRUCTS]
+    prints += [f'printf("{name} %d\\n", FA_{prefix}_{name});' for name, prefix in CONSTANTS.items()]
+    source = tmp_path / "offsets.c"
+    source.write_text(
+        "#include <flash_attention.h>\n#include <stddef.h>\n#include <stdio.h>\n"
+        f"int main(void) {{ {' '.join(prints)} return 0; }}\n"
+    )
+    said = subprocess.run(
+        [str(compile_c(source, tmp_path / "offsets"))], capture_output=True, text=True, check=True
+    ).stdout
+    compiled = {name: int(value) for name, value in (line.split() for line in said.splitlines())}
+
+    ours = {name: getattr(layout, name) for name in CONSTANTS}
+    for name, fields in STRUCTS.items():
+        codes = [code for _, code in fields]
+        for index, (field, code) in enumerate(fields):
+            ours[f"{name}.{field}"] = struct.calcsize("@" + "".join(codes[: index + 1])) - struct.calcsize("@" + code)
+        ours[name] = struct.calcsize("@" + "".join(codes) + "0Q")
+    assert ours == compiled

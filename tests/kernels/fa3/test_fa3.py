@@ -10,6 +10,7 @@ from flashdepot import kernels
 from flashdepot.errors import MissingToolError, UsageError
 from flashdepot.files.directory import PlainFiles
 from flashdepot.kernels import family_of, parse_families
+from flashdepot.kernels.fa2 import make_unit, parse_unit
 from flashdepot.kernels.fa3 import (
     CUTLASS_INCLUDE,
     SOURCE_DIR,
@@ -21,7 +22,7 @@ from flashdepot.kernels.fa3 import (
     row,
     units,
 )
-from flashdepot.model.selection import Dtype, Feature, Pass, Selection
+from flashdepot.model.selection import Dtype, Feature, Pass, Selection, Unit
 from flashdepot.model.target import Architecture
 
 HOPPER = Architecture(9, 0)
@@ -74,3 +75,21 @@ def test_a_tree_without_the_kernels_or_without_cutlass_is_refused(tmp_path: Path
     assert [unit.name for unit in Fa3Layout().units(files)] == ["flash_fwd_hdim64_e4m3_sm90"]
     with pytest.raises(UsageError, match="no licence text"):
         Fa3().licences(files)
+
+
+@pytest.mark.parametrize(
+    ("name", "unit"),
+    [
+        ("flash_fwd_hdim64_bf16_sm80", make_unit(Pass.FWD, 64, Dtype.BF16, causal=False)),
+        ("flash_fwd_split_hdim256_fp16_causal_sm80", make_unit(Pass.SPLITKV, 256, Dtype.FP16, causal=True)),
+        ("flash_bwd_hdim160_bf16_causal_sm80", make_unit(Pass.BWD, 160, Dtype.BF16, causal=True)),
+    ],
+)
+def test_a_unit_is_read_from_upstreams_file_name_and_written_back(name: str, unit: Unit) -> None:
+    assert parse_unit(name) == unit
+    assert unit.name == name
+
+
+@pytest.mark.parametrize("name", ["flash_api", "flash_fwd_hdim64_fp8_sm80", "flash_fwd_hdim64_bf16_sm90", "generate"])
+def test_other_file_names_are_no_units(name: str) -> None:
+    assert parse_unit(name) is None
