@@ -1,7 +1,7 @@
-"""Times decoding as a caller gets it beside torch's cuDNN and FlashAttention-2 and a copy, over random problems.
+"""Times decoding as a caller gets it beside torch's cuDNN and FlashAttention-2, FlashAttention-3 and a copy, over random problems.
 
 Usage: python benchmarks/decoding_speed.py [--count 200] [--seed N] [--csv FILE] [--seconds S]      on all GPUs that are visible,
-       each a share; with torch and the wheel
+       each a share; with torch and the wheel, and upstream's flash_attn_interface if it is to be compared
 
 A problem is one query for each sequence, over as many keys for all. Each rival's calls are a CUDA graph over buffers larger
 than the L2 cache; rivals take turns, and a figure is the median of the rounds. "copy" reads half of the bytes of the keys and
@@ -24,9 +24,14 @@ from flash_attn import flash_attn_func
 from on_all_gpus import by_all_gpus, options_of, write_rows
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+try:
+    import flash_attn_interface as fa3
+except ImportError:
+    fa3 = None
+
 SHAPE = ("dtype", "dim", "heads_q", "heads_k", "batch", "keys")
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-RIVALS = ("ours", "cudnn", "torch flash", "copy")
+RIVALS = ("ours", "cudnn", "torch flash", "fa3", "copy")
 MOST_BYTES = 8 << 30
 """Of the keys and values of a problem."""
 LARGER_THAN_L2 = 300 << 20
@@ -76,6 +81,8 @@ def calls_of(problem: Problem) -> dict[str, list[Call]]:
         calls["ours"].append(lambda q=q, k=k, v=v: flash_attn_func(q, k, v))
         calls["cudnn"].append(lambda q=q, k=k, v=v: by_torch(SDPBackend.CUDNN_ATTENTION, q, k, v))
         calls["torch flash"].append(lambda q=q, k=k, v=v: by_torch(SDPBackend.FLASH_ATTENTION, q, k, v))
+        if fa3:
+            calls["fa3"].append(lambda q=q, k=k, v=v: fa3.flash_attn_func(q, k, v, num_splits=0))
         to = torch.empty_like(k)
         calls["copy"].append(lambda k=k, to=to: to.copy_(k))
     return calls
@@ -127,7 +134,7 @@ def measured(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
         if time.monotonic() > deadline:
             print("out of time", file=sys.stderr)
             return
-        made = {name: graph_of(calls) for name, calls in calls_of(problem).items()}
+        made = {name: graph_of(calls) for name, calls in calls_of(problem).items() if calls}
         graphs = {name: graph for name, graph in made.items() if graph is not None}
         rounds = [{name: graph.microseconds() for name, graph in graphs.items()} for _ in range(ROUNDS)]
         yield {**problem, **{name: f"{statistics.median(one[name] for one in rounds):.2f}" for name in graphs}}
@@ -138,7 +145,7 @@ def measured(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 def summary(rows: list[dict[str, str]]) -> Iterator[str]:
     """What the README of the benchmarks tells of them."""
     for rival in RIVALS[1:]:
-        ratios = sorted((float(row[rival]) / float(row["ours"]), row) for row in rows if row[rival])
+        ratios = sorted((float(row[rival]) / float(row["ours"]), row) for row in rows if row.get(rival))
         if not ratios:
             continue
         speeds = [ratio for ratio, _ in ratios]
