@@ -49,7 +49,7 @@ def test_an_unknown_log_ends_with_4_and_its_earliest_error() -> None:
 def test_a_description_names_what_is_possible_and_what_to_send() -> None:
     done = run("-", stdin="I think that flash_attn is not installed.\n")
     assert done.returncode == 4
-    assert "no program printed the line that decides" in done.stdout
+    assert "The line that decides is missing" in done.stdout
     assert "extension-not-built: " in done.stdout
     assert "What to do next:" in done.stdout
 

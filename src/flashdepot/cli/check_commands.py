@@ -202,7 +202,7 @@ def _described(report: LogReport) -> list[str]:
         return ["No rule knows this log."]
     causes = [f"  {cause.id}: {cause.title}, by line {cause.line.number}" for cause in report.described]
     return [
-        "This only describes a failure: no program printed the line that decides. Possible, the likeliest first:",
+        "The line that decides is missing. By what a person wrote or a program warned of, it may be, the likeliest first:",
         *causes,
     ]
 

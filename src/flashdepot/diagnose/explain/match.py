@@ -35,6 +35,7 @@ _LEVELS_END = 80
 """Where in a line a logger's level stands: what is only a warning does not say for certain why a command failed."""
 _IS_SUPPOSED = Pattern.parse(SENTENCES.lines["is_supposed"])
 _IS_RAISED = re.compile(rb"\w(?:Error|Exception)\b|\b(?i:error)(?:\[\w+\])?:")
+_IS_ERRORS = re.compile(rb"\b(?i:error|exception|failed)\b")
 _IS_TEMPLATE = re.compile(rb"\{[^}]*\}|%[sdr]\b|\.format\(")
 _IS_FRAME = re.compile(rb"[^>\s]\", line \d+(?:, in \S+)?\s*$")
 _IS_NUMBERED = re.compile("[\\s\u2502\u2771>-]{0,12}\\d{1,5}(?: {2,}|\\s*\u2502)".encode())
@@ -65,7 +66,7 @@ _WHERE = tuple((Pattern.parse(f"(?i){row.pattern}"), row.where) for row in SENTE
 
 
 class _Weight(IntEnum):
-    """What a match is worth: nothing, what a person tells, what may be the cause, what is."""
+    """What a match is worth: nothing, what a person tells or a logger warns of, what may be the cause, what is."""
 
     NOTHING = 0
     TELLS = 1
@@ -84,7 +85,7 @@ class Hit(msgspec.Struct, frozen=True):
     """A rule that the log answers to, the first line that shows it, and the named groups of the match.
 
     One that is not certain stands on a rule's ``likely`` patterns, on what is absent, or on a line that only warns,
-    supposes, quotes or shows source; one that is ``described`` on what a person wrote. ``package`` is whose file or
+    supposes, quotes or shows source; one that is ``described`` on what a person wrote or a logger warned of. ``package`` is whose file or
     build it is about, ``step`` the part of the log that the line is in.
     """
 
@@ -102,7 +103,7 @@ class RuleOutcome(msgspec.Struct, frozen=True):
 
     ``facts`` is what the log says of its machine; ``windows`` and ``amd`` say whether something in it is of that system,
     or of that vendor's GPUs, and ``flash`` whether it speaks of FlashAttention at all; ``package`` is the one that the
-    first error is about. ``described`` is what a person tells, where no rule knows a line that a program printed.
+    first error is about. ``described`` is what a person tells or a logger warns of, where no rule knows another line.
     ``decided`` says whether an error line tells more than that something failed.
     """
 
@@ -329,8 +330,9 @@ class _Piece(msgspec.Struct, frozen=True):
         if voice is not Voice.PRINTED:
             return _Weight.SHOWS if voice is Voice.DOUBTFUL else _Weight.TELLS
         begin = self.chunk.text.rfind(b"\n", 0, found.end()) + 1
-        warns = _WARNS.search(self.chunk.text[begin : begin + _LEVELS_END])
-        supposed = warns or (_IS_SUPPOSED.search(near) and not _IS_RAISED.search(near))
+        if _WARNS.search(self.chunk.text[begin : begin + _LEVELS_END]) and not (rule.warns or _IS_ERRORS.search(near)):
+            return _Weight.TELLS
+        supposed = _IS_SUPPOSED.search(near) and not _IS_RAISED.search(near)
         return _Weight.PROVES if rule.warns or not (supposed or source) else _Weight.SHOWS
 
     def _near(self, found: re.Match[bytes]) -> bytes:

@@ -70,7 +70,7 @@ class Cause(msgspec.Struct, frozen=True):
 class LogReport(msgspec.Struct, frozen=True):
     """What a log shows: findings with causes first, and the earliest lines that state an error.
 
-    ``described`` are causes of which only a person's words speak, the likeliest first, where nothing was found: the line
+    ``described`` are causes of which only a person's words or a warning speak, the likeliest first, where nothing was found: the line
     that decides is missing. ``steps`` is the log as the story of its commands, ``facts`` what it says of its machine.
     ``next_steps`` are commands and advice for a log whose cause is not certain, and empty otherwise. ``decided`` is false
     where every error line only says that something failed.

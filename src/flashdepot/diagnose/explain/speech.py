@@ -19,6 +19,9 @@ _READ = 600
 _DOUBTFUL, _WRITTEN, _RETOLD = 2, 4, 8
 """From which sums of weights on a person wrote a line: where one wrote that next to it, in any case, and also what it quotes."""
 
+_LONG = 30
+"""How many different words a line has that names and colons do not make a program's."""
+
 _WEIGHTS = {word: int(weight) for weight, words in SENTENCES.voices.items() for word in words.split()}
 _WORD = re.compile(r"\b[A-Za-z][a-z]*(?:'[a-z]+)?\b")
 _QUOTED = re.compile(r"`+[^`\n]*`+|\"[^\"\n]*\"|(?<!\w)'[^'\n]*'(?!\w)")
@@ -62,16 +65,16 @@ def voice_of(text: bytes, start: int, stop: int) -> Voice:
         return voice
     near = [_sum(one) for one in _neighbours(text, begin, end) if one.strip() and not _HEADING.match(one)]
     told, printed = any(one >= _WRITTEN for one in near), any(one < _DOUBTFUL for one in near)
-    if told is printed or _HEADING.match(line):
+    if _HEADING.match(line) or (told and printed) or (begin == 0 and end + 1 >= len(text)):
         return Voice.DOUBTFUL
-    return Voice.WRITTEN if told else Voice.PRINTED
+    return Voice.PRINTED if printed else Voice.WRITTEN
 
 
 def _voice_in(line: str, start: int, stop: int) -> Voice | None:
     """What the line says apart from the match, which a rule knows to be a program's; ``None`` where that is little."""
     if (stated := _stated(line, start, stop)) is not None:
         return Voice.DOUBTFUL if _sum(line[:stated].rstrip(" :")) >= _DOUBTFUL else Voice.PRINTED
-    around = min(_sum(line), _sum(f"{line[:start]} {line[stop:]}")) + max(0, _sum(line[start:stop]) - _WRITTEN)
+    around = _apart_from(line, start, stop)
     if any(one.start() <= start and stop <= one.end() for one in _QUOTED.finditer(line)) and around < _RETOLD:
         return Voice.DOUBTFUL if around >= _DOUBTFUL else Voice.PRINTED
     if around >= _WRITTEN:
@@ -85,15 +88,26 @@ def _stated(line: str, start: int, stop: int) -> int | None:
     return begins[-1] if begins else start if line[:start].endswith(": ") else None
 
 
-def _sum(line: str) -> float:
+def _apart_from(line: str, start: int, stop: int) -> float:
+    """How much a line speaks for a person; in what a rule knows to be a program's, articles and a few more words do not."""
+    words = {word for word in _WORD.findall(line[start:stop].lower()) if _WEIGHTS.get(word, 0) > 1}
+    told = sum(_WEIGHTS[word] for word in words) - _WRITTEN
+    oneself = 4 * bool(_OF_ONESELF.search(line, start, stop))
+    long = len(set(_WORD.findall(line))) >= _LONG
+    return min(_sum(line, long=long), _sum(f"{line[:start]} {line[stop:]}", long=long)) + max(0, told) + oneself
+
+
+def _sum(line: str, *, long: bool = False) -> float:
     """How much a line speaks for a person."""
     said = _QUOTED.sub(" ", line)
-    total = sum(_WEIGHTS.get(word.lower(), 0) for word in set(_WORD.findall(said)))
+    words = set(_WORD.findall(said.lower()))
+    total = sum(_WEIGHTS.get(word, 0) for word in words)
     total += 4 * bool(_OF_ONESELF.search(said)) + 5 * bool(_ENUMERATED.match(said))
     total += 6 * bool(_ASKS.search(said) or _IDEOGRAPHS.search(said)) + bool(_STOPS.search(said))
-    total += bool(_GOES_ON.search(said)) - 2 * bool(_TELLS.search(said))
-    total -= 6 * is_mark(strip_prefixes(line.encode()))
-    return total - min(4, len(_IDENTIFIER.findall(said))) / 2
+    total += bool(_GOES_ON.search(said)) - 6 * is_mark(strip_prefixes(line.encode()))
+    if long or len(words) >= _LONG:
+        return total
+    return total - 2 * bool(_TELLS.search(said)) - min(4, len(_IDENTIFIER.findall(said))) / 2
 
 
 def _neighbours(text: bytes, begin: int, end: int) -> tuple[str, str]:
