@@ -49,8 +49,7 @@ from flashdepot.resolve.own_wheels import OwnWheels
 from flashdepot.resolve.project import library_request
 from flashdepot.resolve.wheel_files import WheelAddress
 from flashdepot.toolchain import targets
-from flashdepot.wheel import NAMES, build_names, parse_names
-from flashdepot.wheel.names import Name
+from flashdepot.wheel import NAMES, Name, build_names, parse_names
 from support.recipes import TOOLS, make_recipe
 
 LINUX = Platform("linux", "x86_64")

@@ -15,7 +15,7 @@ import pytest
 from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.remote import PublicKey, RemoteSettings, TrustedKey
-from flashdepot.remotes import keys
+from flashdepot.remotes import keys, statements
 from flashdepot.remotes.keys import SigningKey, choose_key, new_key, rotate_key
 from flashdepot.remotes.user_settings import UserSettings, today
 from flashdepot.resolve.own_indexes import read_index_record
@@ -144,7 +144,7 @@ def test_an_old_and_a_new_key_of_one_builder_are_not_two_builders(
     rotate_key(maker.settings, "ci", 30, None)
     maker.push(team, pushed)
     opened = maker.remotes(RemoteSettings("team", team.url, builders=2)).all()[0]
-    assert opened.library(pushed.recipe_key) == []
+    assert opened.stock([statements.recipe_place(pushed.recipe_key)]) == []
     assert "2 builders must have signed it" in maker.warnings[-1]
 
 

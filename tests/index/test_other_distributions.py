@@ -13,7 +13,8 @@ import pytest
 from flashdepot.errors import IncompatibleError, IntegrityError, UsageError
 from flashdepot.model.index_record import RECORD_NAME, IndexRecord
 from flashdepot.model.manifest import Manifest
-from flashdepot.wheel import NAMES, Wheel, build_jax_wheel, build_names
+from flashdepot.wheel import NAMES, build_names
+from flashdepot.wheel.builder import Wheel, build_jax_wheel
 from index.conftest import Publish
 from index.test_installers import INSTALLERS
 from support.tools import posix

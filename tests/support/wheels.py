@@ -23,8 +23,7 @@ from flashdepot.model.selection import PROFILES, select
 from flashdepot.model.target import Platform, Version
 from flashdepot.upstream import SourceTree
 from flashdepot.upstream.source import read_folder
-from flashdepot.wheel import Wheel, build_wheel
-from flashdepot.wheel.builder import jax_modules
+from flashdepot.wheel.builder import Wheel, build_wheel, jax_modules
 from support.depots import store_library
 from support.recipes import architectures
 from support.upstreams import LAYOUT, make_folder

@@ -17,17 +17,8 @@ from packaging.utils import parse_wheel_filename
 from flashdepot.depot import Depot
 from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.resolve.lock import LockedName
-from flashdepot.wheel import (
-    NAMES,
-    Wheel,
-    build_jax_wheel,
-    build_names,
-    build_wheel,
-    parse_names,
-    pin_names,
-    require_names,
-    write_kernels,
-)
+from flashdepot.wheel import NAMES, build_names, parse_names, pin_names, require_names, write_kernels
+from flashdepot.wheel.builder import Wheel, build_jax_wheel, build_wheel
 from support.wheels import make_source, store_wheel_library
 
 FOUND = """

@@ -44,8 +44,7 @@ from flashdepot.resolve.own_wheel_name import (
 )
 from flashdepot.upstream import SourceTree
 from flashdepot.upstream.source import read_folder
-from flashdepot.wheel import Wheel, build_jax_wheel, build_wheel
-from flashdepot.wheel.builder import RUNTIME, wheel_text
+from flashdepot.wheel.builder import RUNTIME, Wheel, build_jax_wheel, build_wheel, wheel_text
 from support.recipes import architectures
 from support.tools import flashdepot_here
 from support.upstreams import LAYOUT

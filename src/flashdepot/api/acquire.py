@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from flashdepot.build.library import Options
     from flashdepot.depot.store import DepotChoice
-    from flashdepot.wheel import Wheel
+    from flashdepot.wheel.builder import Wheel
 
     class How(TypedDict, total=False):
         """What nearly every function of the API takes by name: the fields of :class:`Context`."""
@@ -212,7 +212,7 @@ def _tell_rejected(choice: DepotChoice, events: Events) -> None:
 def wheel_of(library: LibraryResult, sources: Mapping[str, str], depot: Depot, folder: Path) -> Wheel:
     """The wheel of a library that was got, written into a folder; ``sources`` names that of each family."""
     from flashdepot.kernels import obtain_sources  # noqa: PLC0415
-    from flashdepot.wheel import build_wheel  # noqa: PLC0415
+    from flashdepot.wheel.builder import build_wheel  # noqa: PLC0415
 
     trees = obtain_sources(sources, depot.layout.upstreams)
     return build_wheel(library.manifest, library.path, trees, folder.absolute())

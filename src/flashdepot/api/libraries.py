@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from flashdepot.link.vendor_check import VendorReport
     from flashdepot.link.vendor_folder import Vendored
     from flashdepot.toolchain.zig import Zig
-    from flashdepot.wheel import Wheel
+    from flashdepot.wheel.builder import Wheel
 
 
 def get(request: LibraryRequest = ANY, *, out: Path | None = None, **how: Unpack[How]) -> LibraryResult:

@@ -34,14 +34,15 @@ from flashdepot.publish import (
 )
 from flashdepot.remotes.keys import VARIABLE, SigningKey, choose_key
 from flashdepot.remotes.push import push
-from flashdepot.remotes.remote import OpenRemote, take_library
+from flashdepot.remotes.remote import OpenRemote
 from flashdepot.remotes.sync import stock
 from flashdepot.remotes.trust import Envelope
 from flashdepot.remotes.user_settings import UserSettings
 from flashdepot.resolve.consent import may_compile, require_consent, together
 from flashdepot.resolve.library import LibraryResult
 from flashdepot.resolve.own_wheel_name import wheel_name
-from flashdepot.wheel import Name, build_jax_wheel, build_names, jax_wheel_name
+from flashdepot.wheel import Name, build_names
+from flashdepot.wheel.builder import build_jax_wheel, jax_wheel_name
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -110,7 +111,7 @@ def _libraries_of(
         except IntegrityError as error:
             events.warn(f"The library {statement.summary.recipe_key[:12]} is left out: {error.message}.")
             continue
-        if (folder / FILES / wheel_name(manifest)).is_file() or take_library(remote, depot, statement, events):
+        if (folder / FILES / wheel_name(manifest)).is_file() or remote.take_library(depot, statement, events):
             yield manifest
 
 

@@ -25,7 +25,7 @@ from flashdepot.model.target import spell
 from flashdepot.resolve.library import LibraryResult
 
 if TYPE_CHECKING:
-    from flashdepot.wheel import Wheel
+    from flashdepot.wheel.builder import Wheel
 
 _out_option = path_option("--out DIR  Copy the library into this folder, which can be moved.")
 
@@ -198,7 +198,8 @@ def wheel(out: Path, names: str, kernels: Path | None, asked: Asked, *, jax: boo
     Prints the wheel's path. For several targets, as in --target linux-x86_64,windows-x86_64, it makes a wheel each, whose
     device code is compiled once.
     """
-    from flashdepot.wheel import build_jax_wheel, build_names, parse_names, write_kernels  # noqa: PLC0415
+    from flashdepot.wheel import build_names, parse_names, write_kernels  # noqa: PLC0415
+    from flashdepot.wheel.builder import build_jax_wheel  # noqa: PLC0415
 
     started = time.monotonic()
     named = parse_names(names)

@@ -22,8 +22,8 @@ from flashdepot.model.manifest import Manifest
 from flashdepot.model.target import Architecture
 from flashdepot.model.wheel import FLASH_ATTN, WheelName
 from flashdepot.resolve.own_wheel_name import DISTRIBUTION, wheel_name
-from flashdepot.wheel import NAMES, jax_wheel_name
-from flashdepot.wheel.builder import JAX_PACKAGE, Entry, write_wheel
+from flashdepot.wheel import NAMES
+from flashdepot.wheel.builder import JAX_PACKAGE, Entry, jax_wheel_name, write_wheel
 
 _VARIANT = re.compile(r"(?P<plain>.+?-\d[^-]*(?:-[^-]+){4})-(?P<label>[a-z0-9_.]{1,16})\.whl")
 """A wheel with a build tag, as all ours have, and a variant label (PEP 825, "Wheel filename")."""

@@ -52,28 +52,16 @@ class Remotes(NoRemotes):
 
     def offers(self, request: Request) -> Manifest | None:
         """See :class:`NoRemotes`."""
-        if not self.all():
-            return None
-        from flashdepot.remotes.remote import offers  # noqa: PLC0415  (a hit needs none of it, nor who has no remote)
-
-        found = self._first(lambda remote: offers(remote, request))
+        found = self._first(lambda remote: remote.offers(request))
         return found[0].summary if found else None
 
     def fetch_library(self, depot: Depot, request: Request, events: Events) -> Manifest | None:
         """See :class:`NoRemotes`."""
-        if not self.all():
-            return None
-        from flashdepot.remotes.remote import fetch_library  # noqa: PLC0415
-
-        return self._first(lambda remote: fetch_library(remote, depot, request, events))
+        return self._first(lambda remote: remote.fetch_library(depot, request, events))
 
     def fetch_recipe(self, depot: Depot, recipe_key: str, events: Events) -> Manifest | None:
         """See :class:`NoRemotes`."""
-        if not self.all():
-            return None
-        from flashdepot.remotes.remote import fetch_recipe  # noqa: PLC0415
-
-        return self._first(lambda remote: fetch_recipe(remote, depot, recipe_key, events))
+        return self._first(lambda remote: remote.fetch_recipe(depot, recipe_key, events))
 
     def fetch_actions(
         self,
@@ -83,16 +71,8 @@ class Remotes(NoRemotes):
         note: Callable[[str], None],
     ) -> None:
         """See :class:`NoRemotes`."""
-        wanted = set(intents)
-        if not wanted or not self.all():
-            return
-        from flashdepot.remotes.remote import fetch_units  # noqa: PLC0415
-
-        def units(remote: OpenRemote) -> bool:
-            fetch_units(remote, depot, wanted, current_digest, note)
-            return not wanted
-
-        self._first(units)
+        if wanted := set(intents):
+            self._first(lambda remote: remote.fetch_units(depot, wanted, current_digest, note))
 
     def share(self, depot: Depot, manifest: Manifest, events: Events) -> None:
         """See :class:`NoRemotes`."""
@@ -138,8 +118,8 @@ class Remotes(NoRemotes):
 
     def _usable(self) -> Iterator[OpenRemote]:
         """Each remote that may be asked and has not failed."""
-        from flashdepot.net.fetch import offline  # noqa: PLC0415  (a hit asks nobody)
-
         for remote in self.all():
+            from flashdepot.net.fetch import offline  # noqa: PLC0415  (a hit asks nobody, nor does who has no remote)
+
             if not remote.is_dead and not (offline() and not remote.settings.is_local):
                 yield remote

@@ -77,14 +77,6 @@ class OpenRemote:
             self._store = open_store(self.settings)
         return self._store
 
-    def libraries(self, request: Request) -> list[LibraryStatement]:
-        """What it has that may serve a request, as far as that is trusted; raises as :class:`Store`."""
-        return [library.statement for library in self.stock([request_place(request)])]
-
-    def library(self, recipe_key: str) -> list[LibraryStatement]:
-        """The library of a recipe, if it has it and that is trusted; raises as :class:`Store`."""
-        return [library.statement for library in self.stock([recipe_place(recipe_key)])]
-
     def stock(self, places: Sequence[str]) -> list[SignedLibrary]:
         """The libraries whose records lie at some places, as far as they are trusted; raises as :class:`Store`."""
         rows = zip(places, self._many(places), strict=True)
@@ -102,11 +94,6 @@ class OpenRemote:
         seconds = 4 * self.settings.timeout + _SECONDS_PER_RECORD * len(wanted)
         lists = each(wanted, lambda digest: self._small(digest, _LONGEST_NAMES), self.name, seconds=seconds)
         self._names.update((digest, data) for digest, data in zip(wanted, lists, strict=True) if data is not None)
-
-    def inputs(self, statement: UnitStatement, current_digest: Callable[[str], str | None]) -> Mapping[str, str] | None:
-        """The inputs of a run, if its list is had and they are now what they were; ``None`` otherwise."""
-        names = self._names.get(statement.names)
-        return None if names is None else statement.inputs(names, current_digest)
 
     def manifest(self, statement: LibraryStatement) -> Manifest:
         """The whole manifest of a library; :raises IntegrityError: when it is not there, or not what was signed."""
@@ -252,92 +239,88 @@ class OpenRemote:
             depot.blobs.put_file(part)
             part.unlink(missing_ok=True)
 
+    def offers(self, request: Request) -> list[LibraryStatement]:
+        """The libraries that serve a request, the best first; raises as :class:`Store`."""
+        stock = self.stock([request_place(request)])
+        left = [library.statement for library in stock if library.statement.summary.kind == LIBRARY]
+        found = []
+        while taken := choose(request, (statement.summary for statement in left)).taken:
+            best = next(statement for statement in left if statement.summary is taken)
+            found.append(best)
+            left.remove(best)
+        return found
 
-def offers(remote: OpenRemote, request: Request) -> list[LibraryStatement]:
-    """The libraries of a remote that serve a request, the best first; raises as :class:`Store`."""
-    left = [statement for statement in remote.libraries(request) if statement.summary.kind == LIBRARY]
-    found = []
-    while taken := choose(request, (statement.summary for statement in left)).taken:
-        best = next(statement for statement in left if statement.summary is taken)
-        found.append(best)
-        left.remove(best)
-    return found
-
-
-def fetch_library(remote: OpenRemote, depot: Depot, request: Request, events: Events) -> Manifest | None:
-    """Put the best library of a remote that serves a request into the depot; ``None`` when it has none."""
-    for statement in offers(remote, request):
-        if (manifest := take_library(remote, depot, statement, events)) and not unmet(request, manifest):
-            return manifest
-    return None
-
-
-def fetch_recipe(remote: OpenRemote, depot: Depot, recipe_key: str, events: Events) -> Manifest | None:
-    """Put the library of a recipe into the depot; ``None`` when the remote does not have it, or not whole."""
-    found = (take_library(remote, depot, statement, events) for statement in remote.library(recipe_key))
-    return next(filter(None, found), None)
-
-
-def take_library(remote: OpenRemote, depot: Depot, statement: LibraryStatement, events: Events) -> Manifest | None:
-    """Put one library of a remote into the depot; ``None``, with a warning, when it lacks a part or a part is wrong."""
-    try:
-        manifest = remote.manifest(statement)
-        blobs = [Output(file.digest, file.size) for file in manifest.files if not file.link]
-        total = sum(blob.size for blob in dict.fromkeys(blobs))
-        with events.download(f"{manifest.recipe_key[:12]} from {remote.name}") as progress:
-            remote.fetch(blobs, depot, lambda done: progress(done, total) if done else None)
-        depot.artifacts.adopt(manifest)
-    except IntegrityError as error:
-        remote.warn(
-            f"The library {statement.summary.recipe_key[:12]} of {remote.name} is not used: {error.message}. {_REPAIR}"
-        )
+    def fetch_library(self, depot: Depot, request: Request, events: Events) -> Manifest | None:
+        """Put the best library that serves a request into the depot; ``None`` when it has none."""
+        for statement in self.offers(request):
+            if (manifest := self.take_library(depot, statement, events)) and not unmet(request, manifest):
+                return manifest
         return None
-    return manifest
 
+    def fetch_recipe(self, depot: Depot, recipe_key: str, events: Events) -> Manifest | None:
+        """Put the library of a recipe into the depot; ``None`` when it does not have it, or not whole."""
+        stock = self.stock([recipe_place(recipe_key)])
+        return next(filter(None, (self.take_library(depot, library.statement, events) for library in stock)), None)
 
-def fetch_units(
-    remote: OpenRemote,
-    depot: Depot,
-    wanted: set[str],
-    current_digest: Callable[[str], str | None],
-    note: Callable[[str], None],
-) -> None:
-    """Put what a remote has of some compiler runs into the depot, and take their intents out of ``wanted``."""
-    known = remote.units(wanted)
-    remote.names([statement for statements in known.values() for statement in statements])
-    records = [record for statements in known.values() if (record := _unchanged(remote, statements, current_digest))]
-    if not records:
-        return
-    total = sum(record.object.size for record in records)
-    note(f"Fetching {len(records)} of {len(wanted)} compilations from {remote.name}, {size(total)}.")
-    try:
-        remote.fetch([record.object for record in records], depot, lambda _done: None)
-    except IntegrityError as error:
-        remote.warn(f"{remote.name}: {error.message}. What it was for is compiled. {_REPAIR}")
-    for record in records:
-        if (path := depot.blobs.find(record.object.digest)) is not None:
-            depot.actions.record(record, path)
-            wanted.discard(record.intent_key)
-
-
-def _unchanged(
-    remote: OpenRemote, statements: list[UnitStatement], current_digest: Callable[[str], str | None]
-) -> ActionRecord | None:
-    """The first run of inputs that are now what they were then."""
-    for statement in statements:
+    def take_library(self, depot: Depot, statement: LibraryStatement, events: Events) -> Manifest | None:
+        """Put one library into the depot; ``None``, with a warning, when it lacks a part or a part is wrong."""
         try:
-            inputs = remote.inputs(statement, current_digest)
-        except IntegrityError:
-            continue
-        if inputs is not None:
-            return ActionRecord(
-                action_key=statement.action_key,
-                intent_key=statement.intent_key,
-                name=statement.name,
-                inputs=inputs,
-                cpu_seconds=0,
-                wall_seconds=0,
-                peak_rss=0,
-                outputs={"object": statement.object},
+            manifest = self.manifest(statement)
+            blobs = [Output(file.digest, file.size) for file in manifest.files if not file.link]
+            total = sum(blob.size for blob in dict.fromkeys(blobs))
+            with events.download(f"{manifest.recipe_key[:12]} from {self.name}") as progress:
+                self.fetch(blobs, depot, lambda done: progress(done, total) if done else None)
+            depot.artifacts.adopt(manifest)
+        except IntegrityError as error:
+            self.warn(
+                f"The library {statement.summary.recipe_key[:12]} of {self.name} is not used: {error.message}. {_REPAIR}"
             )
-    return None
+            return None
+        return manifest
+
+    def fetch_units(
+        self,
+        depot: Depot,
+        wanted: set[str],
+        current_digest: Callable[[str], str | None],
+        note: Callable[[str], None],
+    ) -> None:
+        """Put what it has of some compiler runs into the depot, and take their intents out of ``wanted``."""
+        known = self.units(wanted)
+        self.names([statement for statements in known.values() for statement in statements])
+        records = [record for statements in known.values() if (record := self._unchanged(statements, current_digest))]
+        if not records:
+            return
+        total = sum(record.object.size for record in records)
+        note(f"Fetching {len(records)} of {len(wanted)} compilations from {self.name}, {size(total)}.")
+        try:
+            self.fetch([record.object for record in records], depot, lambda _done: None)
+        except IntegrityError as error:
+            self.warn(f"{self.name}: {error.message}. What it was for is compiled. {_REPAIR}")
+        for record in records:
+            if (path := depot.blobs.find(record.object.digest)) is not None:
+                depot.actions.record(record, path)
+                wanted.discard(record.intent_key)
+
+    def _unchanged(
+        self, statements: list[UnitStatement], current_digest: Callable[[str], str | None]
+    ) -> ActionRecord | None:
+        """The first run of inputs that are now what they were then."""
+        for statement in statements:
+            names = self._names.get(statement.names)
+            try:
+                inputs = None if names is None else statement.inputs(names, current_digest)
+            except IntegrityError:
+                continue
+            if inputs is not None:
+                return ActionRecord(
+                    action_key=statement.action_key,
+                    intent_key=statement.intent_key,
+                    name=statement.name,
+                    inputs=inputs,
+                    cpu_seconds=0,
+                    wall_seconds=0,
+                    peak_rss=0,
+                    outputs={"object": statement.object},
+                )
+        return None

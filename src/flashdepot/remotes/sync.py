@@ -13,7 +13,7 @@ from flashdepot.kernels import FAMILIES
 from flashdepot.kernels.c_layer import c_layer_digest
 from flashdepot.model.manifest import LIBRARY, Manifest
 from flashdepot.remotes.push import Pushed, push
-from flashdepot.remotes.remote import OpenRemote, SignedLibrary, take_library
+from flashdepot.remotes.remote import OpenRemote, SignedLibrary
 from flashdepot.remotes.statements import LibraryStatement, library_places, source_place
 from flashdepot.toolchain.targets import TARGETS
 
@@ -137,7 +137,7 @@ def sync(remote: OpenRemote, depot: Depot, plan: SyncPlan, events: Events) -> Sy
 
     :raises UsageError: when there is something to push and no key to sign it with; all has been fetched then.
     """
-    taken = {one.summary.recipe_key: take_library(remote, depot, one, events) for one in plan.fetched}
+    taken = {one.summary.recipe_key: remote.take_library(depot, one, events) for one in plan.fetched}
     came = tuple(manifest for manifest in taken.values() if manifest is not None)
     refused = tuple(key for key, manifest in taken.items() if manifest is None)
     sent = push(remote, depot, plan.pushed, events) if plan.pushed else None
