@@ -1,4 +1,4 @@
-"""From a library to Python wheels: over flash-attn (``builder``) other names of it, and Hugging Face's kernels."""
+"""From a library to Python wheels: flash-attn and JAX's (``builder``), and here other names and Hugging Face's kernels."""
 
 from __future__ import annotations
 
