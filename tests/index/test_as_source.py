@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flashdepot.model.shell import joined
 
 from flashdepot.depot import Depot
 from flashdepot.model.index_record import RECORD_NAME
+from flashdepot.model.limits import joined
 from flashdepot.model.remote import PublicKey, TrustedKey
 from flashdepot.remotes.keys import new_key
 from flashdepot.remotes.user_settings import UserSettings

@@ -84,7 +84,6 @@ def _archive(path: Path, source: str) -> None:
 
 
 ANSWER = 42
-_VALUES = {"VERSION": "2.8.3", "UPSTREAM_VERSION": "2.8.3.post2", "PLATFORM": "windows-x86_64", "RUNTIME": ""}
 _LAYER = """
 __attribute__((section(".drectve"), used)) static const char directives[] = " /DEFAULTLIB:msvcrt ";
 __declspec(dllimport) unsigned long GetLastError(void);
@@ -108,19 +107,19 @@ def forge_library(root: Path, work: Path) -> ForgedLibrary:
     files = {
         **linked,
         "include/flash_attention.h": NATIVE / "include" / "flash_attention.h",
-        **Linking(target_of(Platform("windows", "x86_64")), Zig(Path("zig"), "0.14.1")).templates,
     }
+    texts = Linking(target_of(Platform("windows", "x86_64")), Zig(Path("zig"), "0.14.1")).texts("2.8.3.post2")
     for place, path in files.items():
         target = root / place
         target.parent.mkdir(parents=True, exist_ok=True)
-        if path.suffix == ".in":
-            text = path.read_text()
-            for name, value in _VALUES.items():
-                text = text.replace(f"@{name}@", value)
-            target.write_text(text)
-        else:
-            shutil.copy(path, target)
-    listed = (ManifestFile(place, sha256_file(root / place), (root / place).stat().st_size) for place in sorted(files))
+        shutil.copy(path, target)
+    for place, text in texts.items():
+        (root / place).parent.mkdir(parents=True, exist_ok=True)
+        (root / place).write_text(text)
+    listed = (
+        ManifestFile(place, sha256_file(root / place), (root / place).stat().st_size)
+        for place in sorted({*files, *texts})
+    )
     manifest = make_manifest(platform=Platform("windows", "x86_64"), libc_floor=None, files=tuple(listed))
     (root / "manifest.json").write_bytes(manifest_text(manifest))
     return ForgedLibrary(root, str(system))

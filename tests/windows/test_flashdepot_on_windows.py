@@ -116,7 +116,9 @@ def test_a_library_is_built_there_around_device_code_of_a_remote_to_the_bytes_of
     differ = {name for name, digest in made_here.items() if made_there.get(name) != digest}
     assert differ == {"manifest.json", "share/sbom/libflashattention.cdx.json"}, "they name zig by its digest"
     assert made_there.keys() == made_here.keys()
-    made = {record.name: record.object.digest for record in records(tmp_path / "home" / "depot")}
+    kept = records(tmp_path / "home" / "depot")
+    assert [name for record in kept for name in record.inputs if not name.startswith("{")] == [], "paths of this build"
+    made = {record.name: record.object.digest for record in kept}
     there = {record.object.digest for record in records(linux)}
     assert sum("windows" in name for name in made) > 30
     assert [name for name, digest in made.items() if digest not in there] == []

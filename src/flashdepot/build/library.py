@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
@@ -272,20 +271,9 @@ def _require_unchanged(plan: BuildPlan) -> None:
 
 
 def _library_files(plan: BuildPlan, linked: Linked, folder: Path) -> dict[str, Path]:
-    # CMake compares only numbers: no ".post2", and a tree without a version counts as the oldest.
-    upstream = plan.recipe.upstream.version
-    version = re.match(r"\d+(\.\d+){0,2}", upstream)
-    values = {
-        "VERSION": version[0] if version else "0",
-        "UPSTREAM_VERSION": upstream,
-        "PLATFORM": str(plan.recipe.target.platform),
-    }
     headers = ("flash_attention.h", "flash_attention.hpp")
     files = {**{f"include/{name}": NATIVE / "include" / name for name in headers}, **linked.files}
-    for place, template in plan.linking.templates.items():
-        text = template.read_text(encoding="utf-8")
-        for name, value in values.items():
-            text = text.replace(f"@{name}@", value)
+    for place, text in plan.linking.texts(plan.recipe.upstream.version).items():
         files[place] = _written(folder / Path(place).name, text)
     return files
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -82,13 +83,17 @@ def put_objects(actions: Sequence[Action], outcome: BuildOutcome, depot: Depot, 
     return objects
 
 
-_WINDOWS_FILES = Path(__file__).with_name("windows_files")
+_CMAKE, _PKG_CONFIG = "lib/cmake/FlashAttention", "lib/pkgconfig"
 _TEMPLATES = {
-    "lib/cmake/FlashAttention/FlashAttentionConfig.cmake": "FlashAttentionConfig.cmake.in",
-    "lib/pkgconfig/flashattention.pc": "flashattention.pc.in",
-    "lib/pkgconfig/flashattention-static.pc": "flashattention-static.pc.in",
+    f"{folder}/{name}": NATIVE / "templates" / f"{name}.in"
+    for folder, name in (
+        (_CMAKE, "FlashAttentionConfig.cmake"),
+        (_CMAKE, "FlashAttentionConfigVersion.cmake"),
+        (_PKG_CONFIG, "flashattention.pc"),
+        (_PKG_CONFIG, "flashattention-static.pc"),
+    )
 }
-"""The files that say something else on each system, by their place in a library's folder."""
+"""The templates of the files next to the libraries, by their place in a library's folder."""
 
 
 class Linking(msgspec.Struct, frozen=True):
@@ -102,26 +107,37 @@ class Linking(msgspec.Struct, frozen=True):
         return self.target.system.link(self.target, self.zig, objects, NATIVE, folder)
 
     @property
-    def _is_windows(self) -> bool:
-        return self.target.platform.system != "linux"
-
-    @property
-    def templates(self) -> dict[str, Path]:
-        """The templates of the files next to the libraries, by their place in a library's folder."""
-        common = NATIVE / "templates"
-        folder = _WINDOWS_FILES if self._is_windows else common
+    def file_words(self) -> Mapping[str, str]:
+        """What the files next to the libraries say of this system, by its names in their templates."""
+        system = self.target.system
         return {
-            **{place: folder / name for place, name in _TEMPLATES.items()},
-            "lib/cmake/FlashAttention/FlashAttentionConfigVersion.cmake": common
-            / "FlashAttentionConfigVersion.cmake.in",
+            **system.file_words,
+            "PLATFORM": str(self.target.platform),
+            "SHARED": system.names.shared,
+            "STATIC": system.names.static[0],
+            "NEEDS": ";".join(system.static_needs),
+            "NEEDED_LIBS": " ".join(f"-l{name}" for name in system.static_needs),
         }
+
+    def texts(self, upstream: str) -> dict[str, str]:
+        """The files next to the libraries of an upstream's version, by their place in a library's folder."""
+        # CMake compares only numbers: no ".post2", and a tree without a version counts as the oldest.
+        version = re.match(r"\d+(\.\d+){0,2}", upstream)
+        words = {**self.file_words, "VERSION": version[0] if version else "0", "UPSTREAM_VERSION": upstream}
+        texts = {}
+        for place, template in _TEMPLATES.items():
+            text = template.read_text(encoding="utf-8")
+            for name, word in words.items():
+                text = text.replace(f"@{name}@", word)
+            texts[place] = text
+        return texts
 
     @property
     def digest(self) -> str:
         """One SHA-256 for the C layer, how it is compiled and how all is linked."""
         link = [self.target.zig, *self.target.system.link_words]
-        parts = {"c_layer": c_layer_digest(), "cxx": list(cxx_words(self.target)), "link": link}
-        if not self._is_windows:
-            return digest_of(parts)
-        own = (DLL_START, *(_WINDOWS_FILES / name for name in _TEMPLATES.values()))
-        return digest_of({**parts, "own": {path.name: sha256_file(path) for path in own}, "imports": DLL_IMPORTS})
+        words = dict(self.file_words)
+        parts = {"c_layer": c_layer_digest(), "cxx": list(cxx_words(self.target)), "link": link, "files": words}
+        if self.target.platform.system == "windows":
+            parts |= {"start": sha256_file(DLL_START), "imports": DLL_IMPORTS}
+        return digest_of(parts)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,7 @@ class System(msgspec.Struct, frozen=True):
 
     ``names`` are those of a library's files. ``words`` are what clang is given, ``link_words`` what the linker is given;
     they are part of a library's key. ``static_needs`` are the libraries of the system that the static library refers to.
+    ``file_words`` are what the files next to the libraries say on this system only, by their names in the templates.
 
     ``link`` makes the libraries in a folder from objects in the order given, and reads what they export and need. It
     raises :class:`CompileError` when the linker or the archiver refuses, and :class:`FlashdepotError` when a library
@@ -38,6 +39,7 @@ class System(msgspec.Struct, frozen=True):
     words: tuple[str, ...]
     link_words: tuple[str, ...]
     static_needs: tuple[str, ...]
+    file_words: Mapping[str, str]
     link: Callable[[TargetSpec, Zig, Sequence[Path], Path, Path], Linked]
 
 
@@ -121,6 +123,11 @@ _LINUX = System(
         "-Wl,-z,relro",
     ),
     static_needs=("dl", "pthread"),
+    file_words={
+        "LINKED_BY": f'IMPORTED_SONAME "{LINUX.shared}"',
+        "RUN_PATH": "-Wl,-rpath,${libdir} ",
+        "STATIC_LIB": f"-l:{LINUX.static[0]}",
+    },
     link=_link_linux,
 )
 """ELF and the GNU C library."""
@@ -220,6 +227,11 @@ _WINDOWS = System(
         "-build-id:no",
     ),
     static_needs=("kernel32",),
+    file_words={
+        "LINKED_BY": f'IMPORTED_IMPLIB "${{_FlashAttention_root}}/lib/shared/{WINDOWS.shared_linked}"',
+        "RUN_PATH": "",
+        "STATIC_LIB": "-lflashattention",
+    },
     link=_link_windows,
 )
 """PE and the universal C runtime, which is part of Windows 10 and later."""
