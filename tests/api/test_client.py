@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import io
 import os
 import subprocess
 import sys
@@ -55,6 +56,10 @@ def test_a_long_build_needs_a_yes_and_a_keyword_says_it(client: Client, tmp_path
         (lambda _: Client(build="perhaps"), "expected never, ask, always"),
         (lambda _: Client(host="nowhere.json").environment, "There is no host record nowhere.json"),
         (lambda _: Client(gpu="RTX").environment, "RTX"),
+        (lambda _: Client(torch=2.10), "torch is 2.1, and a version is a text"),
+        (lambda c: c.resolve(2.8), "version is 2.8, and a version is a text"),
+        (lambda _: Client(jobs="4"), "jobs is '4'"),
+        (lambda c: c.explain(io.StringIO("ImportError")), "open for text"),
     ],
 )
 def test_what_is_wrong_is_said(client: Client, call: Any, said: str) -> None:
@@ -72,15 +77,26 @@ def test_an_environment_can_be_described_and_answers_fit_on_a_line(tmp_path: Pat
         plan,
         plan.chosen,
         plan.near_misses[0].reason,
+        described.host(),
+        described.explain("nothing of this is a failure"),
     ):
         assert len(repr(shown)) < 200
-    assert described.explain("nothing of this is a failure").findings == ()
 
 
-def test_warnings_are_heard(tmp_path: Path) -> None:
+def test_numbers_and_names_are_taken_as_they_are_meant_and_a_log_by_text_path_or_file(tmp_path: Path) -> None:
+    described = Client(depot=tmp_path, host=RECORD, torch="2.8", python_tag="3.12", gpu=9.0, driver=580, memory="8GB")
+    assert described.resolve(sources="official").chosen is not None
+    line = "ImportError: libcudart.so.12: cannot open shared object file"
+    (tmp_path / "log").write_text(line)
+    for log in (line, str(tmp_path / "log"), tmp_path / "log", io.BytesIO(line.encode())):
+        assert described.explain(log).findings[0].id == "cudart-missing"
+
+
+def test_warnings_are_heard_and_name_the_line_that_called(tmp_path: Path) -> None:
     client = Client(depot=tmp_path)
-    with pytest.warns(UserWarning, match="something is damaged"):
+    with pytest.warns(UserWarning, match="something is damaged") as heard:
         client._events.warn("something is damaged")
+    assert heard[0].filename == __file__
 
 
 QUICK = api.library_request(profile="quick", arch="80,90")

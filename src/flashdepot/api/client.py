@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from flashdepot.errors import UsageError
 from flashdepot.events import Events
 from flashdepot.model.environment import Environment
 from flashdepot.model.host import HostRecord
-from flashdepot.model.limits import Compiling, Farm, Limits
+from flashdepot.model.limits import Compiling, Farm, Limits, parse_size
 from flashdepot.model.request import LibraryRequest
 from flashdepot.resolve.facts import Given, NamedFacts
 from flashdepot.resolve.library import LibraryResult
@@ -63,7 +64,10 @@ class Heard(Events):
 
     def warn(self, text: str) -> None:
         """A problem that did not stop the work."""
-        warnings.warn(text, stacklevel=3)
+        level, frame = 2, sys._getframe(1)  # noqa: SLF001  (the line that called flashdepot is meant, however deep it warns)
+        while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("flashdepot."):
+            level, frame = level + 1, frame.f_back
+        warnings.warn(text, stacklevel=level)
 
 
 class Client:
@@ -80,7 +84,7 @@ class Client:
     :param host: a record that ``flashdepot host --save`` wrote, or its path.
     :param python: interpreter or folder of the Python environment.
     :param build: ``never``, ``ask`` or ``always``: whether compilers may start. ``ask`` asks ``events.confirm``.
-    :param jobs: compilers at once. ``memory``: bytes that they may take. ``farm``: address of a Dask scheduler.
+    :param jobs: compilers at once. ``memory``: bytes that they may take, or ``"8GB"``. ``farm``: address of a Dask scheduler.
     :param events: hears notes and progress, and answers questions; without it warnings are Python's.
 
     The others are facts in place of those that are found, spelled as on the command line.
@@ -98,21 +102,26 @@ class Client:
         python_tag: str | None = None,
         platform: str | None = None,
         glibc: str | None = None,
-        gpu: str | Sequence[str] = (),
-        driver: str | None = None,
+        gpu: str | float | Sequence[str | float] = (),
+        driver: str | float | None = None,
         build: str | None = None,
         jobs: int | None = None,
-        memory: int | None = None,
+        memory: int | str | None = None,
         farm: str | None = None,
         events: Events | None = None,
     ) -> None:
-        gpus = (gpu,) if isinstance(gpu, str) else tuple(gpu)
-        named = NamedFacts(torch, torch_cuda, cxx11_abi, python_tag, platform, glibc, gpus, driver)
+        _require_texts(torch=torch, torch_cuda=torch_cuda, python_tag=python_tag, platform=platform, glibc=glibc)
+        gpus = tuple(map(str, (gpu,) if isinstance(gpu, (str, float)) else gpu))
+        said = str(driver) if driver is not None else None
+        named = NamedFacts(torch, torch_cuda, cxx11_abi, python_tag, platform, glibc, gpus, said)
         self._given = Given(named, Path(host) if isinstance(host, str) else host, python)
         self._events = events or Heard()
         self._depot = open_depot(Path(depot) if depot is not None else None, self._events)
         may = Compiling.parse(build, "build") if build is not None else None
-        self._limits = Limits(jobs, memory, farm=Farm(farm) if farm else None, build=may)
+        if jobs is not None and (not isinstance(jobs, int) or jobs < 1):
+            raise UsageError(f"jobs is {jobs!r}: expected a number of compilers, 1 or more.")
+        allowed = parse_size(memory) if isinstance(memory, str) else memory
+        self._limits = Limits(jobs, allowed, farm=Farm(farm) if farm else None, build=may)
 
     def __repr__(self) -> str:
         return f"<Client of {self._depot.root}>"
@@ -159,20 +168,21 @@ class Client:
         """Everything that could be installed, judged; ``chosen`` is the one to take."""
         from flashdepot.api.wheels import Question  # noqa: PLC0415
 
+        _require_texts(version=version)
         allow = ("uncertain",) if allow_uncertain else ()
-        question = Question(self._given, version, sources=tuple(sources), allow=allow)
+        question = Question(self._given, version, sources=_several(sources), allow=allow)
         return question.ask(_request(words), self._depot, self._events)
 
     def plan_install(self, *, sources: Iterable[str] = (), **words: Unpack[Words]) -> InstallPlan:
         """Which wheel :meth:`install` would take, and why; nothing is changed."""
-        request = api.InstallRequest(_request(words), frozenset(sources))
+        request = api.InstallRequest(_request(words), frozenset(_several(sources)))
         return api.plan_install(request, python=self._real_python(), **self._how(is_here=True))
 
     def install(
         self, *, sources: Iterable[str] = (), accept_unverified: bool = False, **words: Unpack[Words]
     ) -> InstallResult:
         """Install flash-attn into the Python environment, verified there or undone."""
-        request = api.InstallRequest(_request(words), frozenset(sources))
+        request = api.InstallRequest(_request(words), frozenset(_several(sources)))
         how = self._how(is_here=True)
         return api.install(request, python=self._real_python(), accept_unverified=accept_unverified, **how)
 
@@ -191,12 +201,14 @@ class Client:
         return api.doctor(Intention(intention), _request(words), host=self.host())
 
     def explain(self, log: str | Path | BinaryIO) -> LogReport:
-        """The causes that a log shows: its text, the path of its file, or an open file."""
+        """The causes that a log shows: its text, the path of its file, or a file that is open for bytes."""
+        if isinstance(log, str):
+            log = Path(log) if "\n" not in log and Path(log).is_file() else io.BytesIO(log.encode())
         if isinstance(log, Path):
-            with log.open("rb") as file:
-                return api.explain(file, self._given.saved)
-        stream = io.BytesIO(log.encode()) if isinstance(log, str) else log
-        return api.explain(stream, self._given.saved)
+            log = io.BytesIO(log.read_bytes())
+        if not isinstance(log.read(0), bytes):
+            raise UsageError("The log is open for text, and is read as bytes.", hint='open(path, "rb")')
+        return api.explain(log, self._given.saved)
 
     def _how(self, *, is_here: bool = False) -> How:
         host = None if is_here else self._given.machine
@@ -209,6 +221,17 @@ class Client:
                 "An environment that is described cannot be changed.", hint="Name a real one: Client(python=PATH)"
             )
         return self._given.python
+
+
+def _several(names: Iterable[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _require_texts(**values: object) -> None:
+    """:raises UsageError: for a number: 2.10 would be 2.1."""
+    for name, value in values.items():
+        if value is not None and not isinstance(value, str):
+            raise UsageError(f"{name} is {value!r}, and a version is a text.", hint=f'{name}="{value}"')
 
 
 def _request(words: Words) -> LibraryRequest:

@@ -60,6 +60,9 @@ class InstallPlan(msgspec.Struct, frozen=True):
     keeper: Keeper | None
     library: LibraryPlan | None = None
 
+    def __repr__(self) -> str:
+        return f"<InstallPlan: a wheel of {self.choice.source} into {self.environment.prefix}, {self.choice.why}>"
+
     @property
     def environment(self) -> PythonEnvironment:
         """The environment of the machine's record."""

@@ -111,6 +111,12 @@ class HostRecord(msgspec.Struct, frozen=True, rename={"os_name": "os"}):
     python: PythonEnvironment | None = None
     no_python: str = ""
 
+    def __repr__(self) -> str:
+        gpus = ", ".join(gpu.name for gpu in self.gpus) or "no GPU"
+        return (
+            f"<HostRecord {self.platform}, {gpus}, driver {self.driver}, Python {self.python and self.python.version}>"
+        )
+
     def disk(self, use: str) -> Disk | None:
         """The disk of a use, if it was checked."""
         return next((d for d in self.disks if d.use == use), None)

@@ -14,7 +14,7 @@ from flashdepot.diagnose.check.evidence import Evidence, Outcome, Report, eviden
 from flashdepot.diagnose.check.judge import judge_architectures, judge_binary
 from flashdepot.diagnose.check.judge_wheel import judge_claims, judge_cuda_name, judge_extension_name, judge_wheel
 from flashdepot.diagnose.check.place import Place
-from flashdepot.diagnose.check.subject import Subject, read_imports, read_subject
+from flashdepot.diagnose.check.subject import Subject, imports_torch, optional_files, read_subject
 from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.fit.rules import ask
 from flashdepot.model.environment import NO_TORCH
@@ -111,9 +111,7 @@ def _not_loaded(line: Evidence, *, data: bool) -> Evidence:
 def judge(subject: Subject, place: Place) -> Report:
     """The report on a file that was read."""
     lines: list[Evidence] = []
-    optional, imports = frozenset[str](), set[str]()
     if subject.wheel is not None:
-        optional, imports = read_imports(subject.path, subject.binaries)
         lines += judge_wheel(subject.wheel, place)
         lines += judge_claims(subject.path.name, subject.binaries)
         if not subject.binaries:
@@ -122,12 +120,14 @@ def judge(subject: Subject, place: Place) -> Report:
         binary.name: [*judge_binary(binary, subject.binaries, place), *judge_extension_name(binary, place)]
         for binary in subject.binaries
     }
+    doubtful = any(line.outcome in _AGAINST for found in by_file.values() for line in found)
+    optional = optional_files(subject.path, subject.binaries) if subject.wheel and doubtful else frozenset()
     for name, found in with_alternatives(by_file).items():
         data = name in optional and not name.endswith((".so", ".pyd", ".dll"))
         lines += [_not_loaded(line, data=data) if name in optional else line for line in found]
     if subject.wheel is not None and any(binary.containers for binary in subject.binaries):
         lines += judge_cuda_name(subject.path.name, place)
-        if "torch" in imports and (torch := place.facts.torch) is not None:
+        if (torch := place.facts.torch) is not None and imports_torch(subject):
             line = evidence_of(
                 ask("torch-with-cuda", place.facts, need=True), "torch", "its import needs torch", torch.label
             )

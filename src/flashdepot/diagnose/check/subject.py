@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import zipfile
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -251,10 +251,15 @@ _DATA = {FileKind.ARCHIVE, FileKind.ELF_OBJECT, FileKind.COFF_OBJECT}
 _FORGIVEN = {"ImportError", "ModuleNotFoundError", "OSError", "Exception", "BaseException", "RuntimeError"}
 
 
-def read_imports(wheel: Path, binaries: Iterable[Binary]) -> tuple[frozenset[str], set[str]]:
-    """The compiled files that an import does without, and what it reaches, modules of other packages too.
+def imports_torch(subject: Subject) -> bool:
+    """Whether importing a wheel's packages imports torch; no more of them is read than it takes to know that."""
+    modules = (_SUFFIX.sub("", binary.name) for binary in subject.binaries if _SUFFIX.search(binary.name))
+    with zipfile.ZipFile(subject.path) as archive:
+        return "torch" in _imported(archive, modules)
 
-    An import does without data, and modules that no import of a package reaches.
+
+def optional_files(wheel: Path, binaries: Iterable[Binary]) -> frozenset[str]:
+    """The compiled files that an import does without: data, and modules that no import of a package reaches.
 
     A package is followed from its ``__init__.py`` through what its modules import when they are imported themselves,
     unless an ``except`` forgives it. Where that reaches no compiled file nothing is optional but data: the package
@@ -264,10 +269,9 @@ def read_imports(wheel: Path, binaries: Iterable[Binary]) -> tuple[frozenset[str
     data = frozenset(name for name, binary in found.items() if binary.kind in _DATA)
     modules = {_SUFFIX.sub("", name): name for name in found if _SUFFIX.search(name)}
     with zipfile.ZipFile(wheel) as archive:
-        imported = _imported(archive, modules)
-    reached = {modules[place] for place in imported if place in modules}
+        reached = {modules[place] for place in _imported(archive, modules) if place in modules}
     if not reached:
-        return data, imported
+        return data
     by_file = {PurePosixPath(name).name: name for name in found}
     queue = list(reached)
     while queue:
@@ -277,18 +281,19 @@ def read_imports(wheel: Path, binaries: Iterable[Binary]) -> tuple[frozenset[str
                 reached.add(name)
                 queue.append(name)
     beside = {PurePosixPath(name).parts[0] for name in reached}
-    return data | {name for name in found.keys() - reached if PurePosixPath(name).parts[0] in beside}, imported
+    return data | {name for name in found.keys() - reached if PurePosixPath(name).parts[0] in beside}
 
 
-def _imported(archive: zipfile.ZipFile, modules: Iterable[str]) -> set[str]:
-    """Module files, without their suffix, that importing each top-level module or package reaches."""
+def _imported(archive: zipfile.ZipFile, modules: Iterable[str]) -> Iterator[str]:
+    """Module files, without their suffix, that importing each top-level module or package reaches, the nearest first."""
     sources = {info.filename: info for info in archive.infolist() if info.filename.endswith(".py")}
-    queue = [name.removesuffix(".py") for name in sources if "/" not in name]
+    queue = deque(name.removesuffix(".py") for name in sources if "/" not in name)
     queue += [name.removesuffix(".py") for name in sources if re.fullmatch(r"[^/]+/__init__\.py", name)]
     queue += [name for name in modules if "/" not in name]
     reached = set(queue)
     while queue:
-        place = queue.pop()
+        place = queue.popleft()
+        yield place
         info = sources.get(f"{place}.py")
         if info is None or info.file_size > _LONGEST:
             continue
@@ -296,7 +301,6 @@ def _imported(archive: zipfile.ZipFile, modules: Iterable[str]) -> set[str]:
             new = {place for place in _places(name, sources) if place not in reached}
             reached |= new
             queue += new
-    return reached
 
 
 def _places(name: str, sources: Iterable[str]) -> Iterator[str]:

@@ -84,6 +84,9 @@ class LogReport(msgspec.Struct, frozen=True):
     steps: tuple[Step, ...] = ()
     facts: MachineFacts = msgspec.field(default_factory=MachineFacts)
 
+    def __repr__(self) -> str:
+        return f"<LogReport {self.status}: {', '.join(finding.id for finding in self.findings) or 'no cause'}>"
+
     @property
     def certain(self) -> bool:
         """Whether the first cause is shown by the log, and not only possible."""
