@@ -39,7 +39,9 @@ _IS_ERRORS = re.compile(rb"\b(?i:error|exception|failed)\b")
 _IS_TEMPLATE = re.compile(rb"\{[^}]*\}|%[sdr]\b|\.format\(")
 _IS_FRAME = re.compile(rb"[^>\s]\", line \d+(?:, in \S+)?\s*$")
 _IS_NUMBERED = re.compile("[\\s\u2502\u2771>-]{0,12}\\d{1,5}(?: {2,}|\\s*\u2502)".encode())
-_IS_RAISE = re.compile(rb"\W*(?:raise [\w.]+\(|assert .*, *\(?f?[\"'])|.*(?:\.expect|\bprint(?:ln!|f)?|panic!)\([\"']")
+_IS_RAISE = re.compile(
+    rb"\W*(?:(?:except|else|if)\b[^:]{0,60}: )?(?:raise [\w.]+\(|assert .*, *\(?f?[\"'])|.*(?:\.expect|\bprint(?:ln!|f)?|panic!)\([\"']"
+)
 _IS_TEXT = re.compile(rb"\s*[fr]?[\"'].+[\"'][,)]*\s*$")
 _IS_ERROR = re.compile(rb"\W*(?:\w+\.)*[A-Z]\w*(?:Error|Exception): ")
 
