@@ -1,8 +1,4 @@
-"""Times flash_attn as a caller gets it beside torch's cuDNN and FlashAttention-2, and FlashAttention-3, over random problems.
-
-Usage: python benchmarks/attention_speed.py [--count 500] [--seed N] [--csv FILE] [--seconds S]      on all GPUs that are visible,
-       each a share; with torch and the wheel, and upstream's flash_attn_interface if it is to be compared
-       python benchmarks/attention_speed.py --read FILE...      what such files say
+"""Times flash_attn as a caller gets it beside torch's cuDNN and FlashAttention-2, and FlashAttention-3, for one_run.py.
 
 Half of the problems are packed sequences. Lengths, batches and numbers of sequences are drawn by their logarithm. Rivals take
 turns; a figure is the median of the rounds, in microseconds of the GPU, which waits until the host has launched all that is timed.
@@ -10,21 +6,16 @@ turns; a figure is the median of the rounds, in microseconds of the GPU, which w
 
 from __future__ import annotations
 
-import argparse
-import csv
 import itertools
 import math
 import random
 import statistics
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 from flash_attn import flash_attn_func, flash_attn_varlen_func
-from on_all_gpus import by_all_gpus, options_of, write_rows
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from flashdepot.prove.speed import milliseconds
@@ -146,31 +137,24 @@ class Ours:
     flash_attn_varlen_func = staticmethod(flash_attn_varlen_func)
 
 
-def measured(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Microseconds of each rival, for each pass of each problem of a share."""
-    first, step = options.share
-    deadline = time.monotonic() + options.seconds
-    for problem in list(problems(options.count, options.seed, options.dtypes.split(",")))[first::step]:
-        if time.monotonic() > deadline:
-            print("out of time", file=sys.stderr)
-            return
-        inputs = Inputs(problem)
-        runs: dict[str, Run | None] = {
-            "ours": inputs.flash(Ours),
-            "cudnn": inputs.torch(SDPBackend.CUDNN_ATTENTION),
-            "torch flash": inputs.torch(SDPBackend.FLASH_ATTENTION),
-        } | ({"fa3": inputs.flash(fa3)} if fa3 else {})
-        both: dict[str, dict[str, Run]] = {"fwd": {}, "bwd": {}}
-        for name, run in runs.items():
-            found = passes_of(inputs, run, f"{name}, {problem}") if run else []
-            for which, one in zip(both, found, strict=False):
-                both[which][name] = one
-        shape = problem | {"lengths": "+".join(map(str, problem["lengths"])) if problem["packed"] else
-                           f"{len(problem['lengths'])}x{problem['lengths'][0]}"}  # fmt: skip
-        for which, rivals in both.items():
-            times = milliseconds(rivals, rounds=3, long_enough=2.0, most=20)
-            yield {"pass": which, **shape, **{name: f"{1e3 * ms:.2f}" for name, ms in times.items()}}
-        del inputs, runs, both
+def measured(problem: Problem) -> Iterator[dict[str, Any]]:
+    """A row for each pass: microseconds of each rival."""
+    inputs = Inputs(problem)
+    runs: dict[str, Run | None] = {
+        "ours": inputs.flash(Ours),
+        "cudnn": inputs.torch(SDPBackend.CUDNN_ATTENTION),
+        "torch flash": inputs.torch(SDPBackend.FLASH_ATTENTION),
+    } | ({"fa3": inputs.flash(fa3)} if fa3 else {})
+    both: dict[str, dict[str, Run]] = {"fwd": {}, "bwd": {}}
+    for name, run in runs.items():
+        found = passes_of(inputs, run, f"{name}, {problem}") if run else []
+        for which, one in zip(both, found, strict=False):
+            both[which][name] = one
+    shape = problem | {"lengths": "+".join(map(str, problem["lengths"])) if problem["packed"] else
+                       f"{len(problem['lengths'])}x{problem['lengths'][0]}"}  # fmt: skip
+    for which, rivals in both.items():
+        times = milliseconds(rivals, rounds=3, long_enough=2.0, most=20, ran=True)
+        yield {"pass": which, **shape, **{name: f"{1e3 * ms:.2f}" for name, ms in times.items()}}
 
 
 def passes_of(inputs: Inputs, run: Run, what: str) -> list[Run]:
@@ -227,27 +211,3 @@ def summary(rows: list[dict[str, str]]) -> Iterator[str]:
             times = ", ".join(f"{name} {row[name]}" for name in RIVALS if row.get(name))
             shape = " ".join(row[name] for name in SHAPE)
             yield f"    {float(row[rival]) / float(row['ours']):.2f} {shape[:100]}: {times}"
-
-
-def main() -> int:
-    """Measure and tell."""
-    parser = options_of(500)
-    parser.add_argument("--read", type=Path, nargs="+")
-    options = parser.parse_args()
-    if options.share:
-        write_rows(sys.stdout, (*SHAPE, *RIVALS), measured(options))
-        return 0
-    if options.read:
-        rows = [row for file in options.read for row in csv.DictReader(file.open(encoding="utf-8"))]
-    else:
-        rows = list(by_all_gpus(options))
-        print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, seed {options.seed}")
-    print(*summary(rows), sep="\n")
-    if options.csv:
-        with options.csv.open("w", encoding="utf-8") as file:
-            write_rows(file, (*SHAPE, *RIVALS), rows)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

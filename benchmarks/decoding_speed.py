@@ -1,7 +1,4 @@
-"""Times decoding as a caller gets it beside torch's cuDNN and FlashAttention-2, FlashAttention-3 and a copy, over random problems.
-
-Usage: python benchmarks/decoding_speed.py [--count 200] [--seed N] [--csv FILE] [--seconds S]      on all GPUs that are visible,
-       each a share; with torch and the wheel, and upstream's flash_attn_interface if it is to be compared
+"""Times decoding as a caller gets it beside torch's cuDNN and FlashAttention-2, FlashAttention-3 and a copy, for one_run.py.
 
 A problem is one query for each sequence, over as many keys for all. Each rival's calls are a CUDA graph over buffers larger
 than the L2 cache; rivals take turns, and a figure is the median of the rounds. "copy" reads half of the bytes of the keys and
@@ -10,18 +7,15 @@ values and writes as many: the time in which the memory could have read all.
 
 from __future__ import annotations
 
-import argparse
 import math
 import random
 import statistics
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from flash_attn import flash_attn_func
-from on_all_gpus import by_all_gpus, options_of, write_rows
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 try:
@@ -35,7 +29,7 @@ RIVALS = ("ours", "cudnn", "torch flash", "fa3", "copy")
 MOST_BYTES = 8 << 30
 """Of the keys and values of a problem."""
 LARGER_THAN_L2 = 300 << 20
-ROUNDS, LONG_ENOUGH = 5, 6.0
+ROUNDS, LONG_ENOUGH = 3, 4.0
 """Times that each rival is measured, and milliseconds of each."""
 
 Call = Callable[[], object]
@@ -96,7 +90,7 @@ class Graph:
         with torch.cuda.stream(stream):
             calls[0]()
         torch.cuda.synchronize()
-        self.calls = max(len(calls), 16)
+        self.calls = max(len(calls), 8)
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph, stream=stream):
             for number in range(self.calls):
@@ -126,20 +120,14 @@ def graph_of(calls: Sequence[Call]) -> Graph | None:
 
 
 @torch.no_grad()
-def measured(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Microseconds of each rival, for each problem of a share."""
-    first, step = options.share
-    deadline = time.monotonic() + options.seconds
-    for problem in list(problems(options.count, options.seed, options.dtypes.split(",")))[first::step]:
-        if time.monotonic() > deadline:
-            print("out of time", file=sys.stderr)
-            return
-        made = {name: graph_of(calls) for name, calls in calls_of(problem).items() if calls}
-        graphs = {name: graph for name, graph in made.items() if graph is not None}
-        rounds = [{name: graph.microseconds() for name, graph in graphs.items()} for _ in range(ROUNDS)]
-        yield {**problem, **{name: f"{statistics.median(one[name] for one in rounds):.2f}" for name in graphs}}
-        del graphs
-        torch.cuda.empty_cache()
+def measured(problem: Problem) -> Iterator[dict[str, Any]]:
+    """One row: microseconds of each rival."""
+    made = {name: graph_of(calls) for name, calls in calls_of(problem).items() if calls}
+    graphs = {name: graph for name, graph in made.items() if graph is not None}
+    rounds = [{name: graph.microseconds() for name, graph in graphs.items()} for _ in range(ROUNDS)]
+    yield {**problem, **{name: f"{statistics.median(one[name] for one in rounds):.2f}" for name in graphs}}
+    del graphs, made
+    torch.cuda.empty_cache()
 
 
 def summary(rows: list[dict[str, str]]) -> Iterator[str]:
@@ -154,22 +142,3 @@ def summary(rows: list[dict[str, str]]) -> Iterator[str]:
     copies = [bytes_of(row) / float(row["copy"]) / 1e6 for row in rows]
     ours = [bytes_of(row) / float(row["ours"]) / 1e6 for row in rows]
     yield f"TB/s: ours up to {max(ours):.2f}, copies up to {max(copies):.2f}"
-
-
-def main() -> int:
-    """Measure and tell."""
-    options = options_of(200).parse_args()
-    if options.share:
-        write_rows(sys.stdout, (*SHAPE, *RIVALS), measured(options))
-        return 0
-    rows = list(by_all_gpus(options))
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, seed {options.seed}")
-    print(*summary(rows), sep="\n")
-    if options.csv:
-        with options.csv.open("w", encoding="utf-8") as file:
-            write_rows(file, (*SHAPE, *RIVALS), rows)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
