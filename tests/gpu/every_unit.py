@@ -39,17 +39,17 @@ NOT_PAGED = 96
 LONG = {
     "dense": {
         (64, "full"): 363, (64, "causal"): 1449, (96, "full"): 1449, (96, "causal"): 2897, (128, "causal"): 11586,
-        (192, "full"): 2897, (192, "causal"): 5793, (256, "full"): 725, (256, "causal"): 1449,
+        (192, "full"): 2897, (192, "causal"): 5793, (256, "full"): 449, (256, "causal"): 1449,
     },
     "packed": {
-        (64, "full"): 363, (64, "causal"): 2897, (96, "full"): 363, (96, "causal"): 725, (128, "causal"): 725,
+        (64, "full"): 363, (64, "causal"): 1101, (96, "full"): 363, (96, "causal"): 725, (128, "causal"): 725,
         (192, "full"): 1449, (192, "causal"): 725, (192, "local"): 1449,
         (256, "full"): 363, (256, "causal"): 725, (256, "local"): 1449,
     },
 }  # fmt: skip
 """The shortest sequences that kernels for long ones run; of packed ones the mean."""
-HALF = (64, 96, 128, 192)
-"""Head dims with kernels of half tiles, which run short sequences of some lengths; from 449 rows on full ones run."""
+HALF = {"fwd": (64, 96, 128, 192, 256), "bwd": (64,)}
+"""Head dims with kernels of half tiles, which run short sequences of some lengths; from 1,101 rows on full ones run."""
 PAGE = 256
 BATCH, LENGTH_Q, LENGTH_K = 2, 200, 300
 SANITIZER = "/usr/local/cuda/bin/compute-sanitizer"
@@ -91,10 +91,12 @@ def every_unit() -> Iterator[Unit]:
         for layout, shortest in LONG.items():
             if (dim, mask) in shortest:
                 yield Unit("fwd", dim, dtype, layout, mask, softcap, long=True)
-            if dim in HALF and mask != "local" and not softcap:
+            if dim in HALF["fwd"] and mask != "local" and not softcap:
                 yield Unit("fwd", dim, dtype, layout, mask, softcap, half=True)
         for layout, gqa in itertools.product(("dense", "packed"), (False, True)):
             yield Unit("bwd", dim, dtype, layout, mask, softcap, gqa)
+            if dim in HALF["bwd"] and mask != "local" and not softcap:
+                yield Unit("bwd", dim, dtype, layout, mask, softcap, gqa, half=True)
 
 
 class Gpu:
@@ -146,9 +148,10 @@ class UnitCall:
         self.packed, self.paged = unit.layout.endswith("packed"), unit.layout.startswith("paged")
         self.heads_q, self.heads_k = (4, 2) if unit.gqa or unit.kernel == "fwd" else (2, 2)
         shortest = LONG[unit.layout][unit.head_dim, unit.mask] if unit.long else 0
-        length_q = 60 if unit.half else 1200 if unit.kernel == "fwd" and unit.head_dim in HALF else LENGTH_Q
-        self.length = {"q": shortest + length_q, "k": shortest + LENGTH_K}
-        self.lengths = {"q": (length_q, 37), "k": (LENGTH_K, 17)}
+        length_q = 60 if unit.half else 2400 if unit.head_dim in HALF[unit.kernel] else LENGTH_Q
+        length_k = 60 if unit.half else LENGTH_K
+        self.length = {"q": shortest + length_q, "k": shortest + length_k}
+        self.lengths = {"q": (length_q, 37), "k": (length_k, 17)}
         if self.packed:
             self.length["k"] += shortest
             self.lengths = {"q": (self.length["q"], 37), "k": (self.length["k"], 17)}
@@ -219,7 +222,7 @@ class UnitCall:
             setattr(args, name, getattr(forward, name))
         args.d_o = self.tensor("q")
         args.dq, args.dk, args.dv = self.tensor("q", "dq"), self.tensor("k", "dk"), self.tensor("k", "dv")
-        padded = self.rows("q") + 128 * BATCH if self.packed else BATCH * -(-LENGTH_Q // 128) * 128
+        padded = self.rows("q") + 128 * BATCH if self.packed else BATCH * -(-self.length["q"] // 128) * 128
         args.softmax_d = self.gpu.empty(4 * self.heads_q * padded)
         answer, need = self.library.bwd_workspace(args)
         assert answer.status is Status.OK, answer

@@ -34,6 +34,7 @@ HALVES = dataclasses.replace(
         *(Variant("fwd", dim, "bf16", "dense", "full", half=half) for dim in (128, 192) for half in (False, True)),
         *(Variant("fwd", 128, "bf16", "packed", "full", half=half) for half in (False, True)),
         Variant("fwd", 192, "bf16", "dense", "full", narrow_v=True),
+        *(Variant("bwd", 64, "bf16", "dense", "full", several_heads=True, half=half) for half in (False, True)),
     ),
 )
 
@@ -578,6 +579,23 @@ def test_a_backward_pass_of_datacenter_blackwell_writes_no_zeros_past_the_head_d
     assert next(kind for kind in kinds if kind.startswith("sm100f_")) == "sm100f_pre_d128_bf16_dense_m128"
     assert sum(kind.startswith("sm100f_bwd_d128_bf16_dense_") for kind in kinds) == 1
     assert kinds.count("sm100f_dkv_d128_bf16_dense") == (2 if heads_k == 2 else 0)
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "is_half"),
+    [(64, 64, True), (128, 100, False), (100, 192, True), (448, 64, True), (449, 64, False), (64, 449, False)],
+)
+def test_a_backward_pass_over_short_sequences_has_half_tiles_in_all_its_kernels(
+    halves: Stub, queries: int, keys: int, is_half: bool
+) -> None:
+    sizes = {"batch": 2, "seqlen_q": queries, "seqlen_k": keys, "heads_q": 4, "heads_k": 2, "family": Family.FA4}
+    args = backward_args(device=H100, head_dim=64, workspace=0x7000_0000, workspace_bytes=1 << 40, **sizes)
+    halves.reset()
+    assert halves.bwd(args).status is Status.OK
+    tile, half = (64, "_half") if is_half else (128, "")
+    expected = [f"pre_d64_bf16_dense_m{tile}", f"bwd_d64_bf16_dense_full_gqa{half}", f"dq_d64_bf16_dense_m{tile}"]
+    launches = [entry["kind"] for entry in halves.launches()]
+    assert launches == ["zero_sums", *expected, *[f"dkv_d64_bf16_dense{half}"] * 2, "statistics"]
 
 
 @pytest.mark.parametrize("heads_k", [4, 2])

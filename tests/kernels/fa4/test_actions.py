@@ -98,7 +98,7 @@ def test_consumer_blackwell_has_forward_kernels() -> None:
     assert (job["arch"], job["tile_m"], job["tile_n"]) == ("sm_120f", 128, 64)
     lines = "\n".join(actions.config_lines(recipe.selection, recipe.target.sass, SOURCE))
     assert "#define FA4_CONFIG_SASS 90, 120\n" in lines
-    assert "X(120, f, fwd, fp16, 96, 96, dense, causal, 0, 0, 0, 0, 0, 128, 64, fwd_d96_fp16_dense_causal)" in lines
+    assert "X(120, f, fwd, fp16, 96, 96, dense, causal, 0, 0, 0, 0, 0, 0, 128, 64, fwd_d96_fp16_dense_causal)" in lines
 
 
 def test_datacenter_blackwell_has_a_backward_pass_that_is_prepared_for_by_its_own_tiles() -> None:
@@ -174,7 +174,8 @@ def test_the_table_of_the_c_layer_has_a_row_for_each_object() -> None:
         a.name for a in actions.actions(recipe)
     }
     assert (
-        "X(90, a, fwd, fp16, 64, 64, paged, local, 1, 0, 0, 0, 0, 192, 128, fwd_d64_fp16_paged_local_softcap)" in rows
+        "X(90, a, fwd, fp16, 64, 64, paged, local, 1, 0, 0, 0, 0, 0, 192, 128, fwd_d64_fp16_paged_local_softcap)"
+        in rows
     )
 
 

@@ -21,8 +21,6 @@ from flashdepot.kernels.fa4.speed import KINDS, TABLE, Measured, Slower, read_ta
 from flashdepot.kernels.fa4.variants import (
     HEAD_DIMS,
     LAYOUTS,
-    MASKS,
-    Mask,
     Variant,
     backward_tiles,
     backward_variants,
@@ -41,25 +39,26 @@ def test_every_kernel_has_a_name_of_its_own_that_says_what_it_does() -> None:
     assert long.name == "fwd_d128_bf16_dense_causal_long"
     assert Variant("pre", 96, "bf16", "dense", tile_m=64).name == "pre_d96_bf16_dense_m64"
     assert Variant("dkv", 96, "bf16", "dense").name == "dkv_d96_bf16_dense"
+    assert Variant("dkv", 64, "bf16", "dense", half=True).name == "dkv_d64_bf16_dense_half"
 
 
 @pytest.mark.parametrize("head_dim", HEAD_DIMS)
 def test_every_backward_kernel_has_those_that_prepare_and_finish_for_it(head_dim: int) -> None:
     passes = [v for v in ALL if v.kernel == "bwd" and v.head_dim == head_dim]
-    assert len(passes) == 48
+    assert len(passes) == (64 if head_dim == 64 else 48)
     for variant in passes:
         tile_m, tile_n = variant.tiles
         shared = (head_dim, variant.dtype, variant.layout)
         assert Variant("pre", *shared, tile_m=tile_m) in ALL
-        query, key = Variant("dq", *shared, tile_m=tile_m), Variant("dkv", *shared)
+        query, key = Variant("dq", *shared, tile_m=tile_m), Variant("dkv", *shared, half=variant.half)
         assert {query, key} <= set(ALL)
         assert (query.job()["tile"], key.job()["tile"]) == (tile_m, tile_n)
+        assert key.tiles[0] == tile_n
 
 
-@pytest.mark.parametrize("head_dim", HEAD_DIMS)
-@pytest.mark.parametrize("mask", MASKS)
-def test_the_kernel_that_finishes_dq_reads_it_as_the_backward_kernel_wrote_it(head_dim: int, mask: Mask) -> None:
-    tiles = backward_tiles(head_dim, mask)
+@pytest.mark.parametrize(("head_dim", "half"), [*((dim, False) for dim in HEAD_DIMS), (64, True)])
+def test_the_kernel_that_finishes_dq_reads_it_as_the_backward_kernel_wrote_it(head_dim: int, half: bool) -> None:
+    tiles = backward_tiles(head_dim, half=half)
     job = Variant("dq", head_dim, "bf16", "dense", tile_m=tiles.tile_m).job()
     written = (tiles.atoms_dq, tiles.swap_dq, tiles.query_threads, tiles.hdim_multiple)
     assert (job["atoms"], job["swap"], job["threads"], job["hdim_multiple"]) == written

@@ -65,9 +65,7 @@ def config_lines(selection: Selection, sass: Iterable[Architecture], source: Ide
 def _row(kernel: Kernel) -> str:
     variant = kernel.variant
     tile_m, tile_n = kernel.tiles
-    flags = (
-        f"{int(variant.softcap)}, {int(variant.several_heads)}, {kernel.blocks}, {kernel.shortest}, {kernel.percent}"
-    )
+    flags = f"{int(variant.softcap)}, {int(variant.several_heads)}, {kernel.blocks}, {kernel.shortest}, {kernel.percent}, {kernel.most_rows}"
     head_dims = f"{variant.head_dim}, {variant.head_dim_v}"
     what = f"{variant.kernel}, {variant.dtype}, {head_dims}, {variant.layout}, {variant.mask}, {flags}"
     return f"X({kernel.arch[:-1]}, {kernel.arch[-1]}, {what}, {tile_m}, {tile_n}, {variant.name})"

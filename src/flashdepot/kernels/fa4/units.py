@@ -72,7 +72,8 @@ class Kernel(msgspec.Struct, frozen=True):
     """A variant for an architecture.
 
     ``tiles`` are query rows and keys at a time. ``blocks`` is how many of its blocks an SM has, where that is an argument,
-    ``shortest`` from which length on it is faster than its neighbour, and ``percent`` what a row costs by half tiles.
+    ``shortest`` from which length on it is faster than its neighbour, ``percent`` what a row costs by half tiles, and
+    ``most_rows`` the longest sequences that those are for.
     """
 
     variant: Variant
@@ -82,11 +83,13 @@ class Kernel(msgspec.Struct, frozen=True):
     blocks: int = 0
     shortest: int = 0
     percent: int = 0
+    most_rows: int = 0
 
 
 def _made(arch: str, variant: Variant) -> Kernel:
     if arch == HOPPER:
-        return Kernel(variant, arch, variant.job(), variant.tiles, variant.blocks, variant.shortest, variant.percent)
+        chosen_by = (variant.blocks, variant.shortest, variant.percent, variant.most_rows)
+        return Kernel(variant, arch, variant.job(), variant.tiles, *chosen_by)
     job: dict[str, JobValue] = {
         "kernel": variant.kernel,
         "head_dim": variant.head_dim,
@@ -114,7 +117,6 @@ def _made(arch: str, variant: Variant) -> Kernel:
         job |= {"kernel": "post", "tile": _ROWS}
     else:
         job |= {"kernel": "post", "tile": _KEYS}
-        tiles = (0, _KEYS)
     return Kernel(variant, arch, job, tiles, int(walks))
 
 
@@ -156,7 +158,7 @@ def _helpers(kernel: Kernel) -> Iterator[Variant]:
         yield Variant("pre", *shared, tile_m=kernel.tiles[0])
         yield Variant("dq", *shared, tile_m=kernel.tiles[0])
         if variant.several_heads:
-            yield Variant("dkv", *shared)
+            yield Variant("dkv", *shared, half=variant.half)
 
 
 _PASSES = {"fwd": Pass.FWD, "bwd": Pass.BWD}

@@ -8,10 +8,11 @@ an H200.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from typing import Literal, get_args
 
 import msgspec
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 
 
 class ForwardTiles(msgspec.Struct, frozen=True):
@@ -44,6 +45,7 @@ class BackwardTiles(msgspec.Struct, frozen=True):
     atoms_dq: int = 1
     dq_in_one_warp_group: bool = False
     dq_at_once: bool = False  # added to its sum from registers, without shared memory in between
+    blocks: int = 1  # that share an SM
 
     @property
     def hdim_multiple(self) -> int:
@@ -75,15 +77,24 @@ _SHORT = {
     192: ForwardTiles(128, 80, walks=True, o_apart=True),
     256: ForwardTiles(128, 64, walks=True),
 }
+_SHORT_EXCEPTIONS = {("dense", 256, "full"): ForwardTiles(128, 48, walks=True, o_apart=True)}
 """The fastest on an H200 up to the length that another one is faster from, see _LONG."""
 _HALF = {
-    64: (95, ForwardTiles(64, 64, walks=True, blocks=3)),
-    96: (98, ForwardTiles(64, 64, walks=True, o_apart=True, blocks=2)),
-    128: (95, ForwardTiles(64, 64, walks=True, o_apart=True, blocks=2)),
-    192: (120, ForwardTiles(64, 48, walks=True, blocks=2)),
+    64: ForwardTiles(64, 64, walks=True, blocks=3),
+    96: ForwardTiles(64, 64, walks=True, o_apart=True, blocks=2),
+    128: ForwardTiles(64, 64, walks=True, o_apart=True, blocks=2),
+    192: ForwardTiles(64, 48, walks=True, blocks=2),
+    256: ForwardTiles(64, 64, walks=True, stages=1, blocks=2),
 }
-"""Tiles of 64 query rows, for short sequences, which fill those of 128 badly, and what a row costs by them, in percent of one by
-those of 128, on an H200."""
+"""Tiles of 64 query rows, for short sequences, which fill those of 128 badly."""
+_BACKWARD_HALF = {64: BackwardTiles(64, 64, swap_sdp=False, atoms_dkv=1, blocks=2)}
+"""The same backward, of 64 keys too."""
+_COST = {"fwd": {64: 95, 96: 98, 128: 95, 192: 120, 256: 113}, "bwd": {64: 112}}
+_COST_EXCEPTIONS = {("fwd", 256, "dense", "causal"): 92}
+"""What a row costs by half tiles, in percent of one by full ones, on an H200."""
+_MOST_ROWS = 448
+_MOST_ROWS_FORWARD = {(64, "full"): 767, (64, "causal"): 1100}
+"""Sequences that half tiles are for, by head dim and mask: from there on the last tile is a small part, or others are faster."""
 _LONG = {
     "dense": {
         (64, "full"): (363, ForwardTiles(192, 128, walks=True, o_apart=True)),
@@ -93,12 +104,12 @@ _LONG = {
         (128, "causal"): (11586, ForwardTiles(128, 128)),
         (192, "full"): (2897, ForwardTiles(128, 112, walks=True)),
         (192, "causal"): (5793, ForwardTiles(128, 112)),
-        (256, "full"): (725, ForwardTiles(128, 80)),
+        (256, "full"): (449, ForwardTiles(128, 80)),
         (256, "causal"): (1449, ForwardTiles(128, 80)),
     },
     "packed": {
         (64, "full"): (363, ForwardTiles(192, 128, walks=True, o_apart=True)),
-        (64, "causal"): (2897, ForwardTiles(192, 128)),
+        (64, "causal"): (1101, ForwardTiles(192, 128)),
         (96, "full"): (363, ForwardTiles(192, 128, p_in_registers=False, walks=True, o_apart=True)),
         (96, "causal"): (725, ForwardTiles(192, 128, p_in_registers=False)),
         (128, "causal"): (725, ForwardTiles(128, 128)),
@@ -117,10 +128,8 @@ _BACKWARD = {
     96: BackwardTiles(64, 128, dq_in_one_warp_group=True),
     128: BackwardTiles(64, 128),
     192: BackwardTiles(64, 96, stages_do=1, stages_pds=1, swap_sdp=False, swap_dkv=True),
-    256: BackwardTiles(64, 64, stages_do=1, stages_pds=1, swap_sdp=False, swap_dkv=True, atoms_dkv=1, dq_at_once=True),
+    256: BackwardTiles(64, 80, stages_do=1, stages_pds=1, swap_sdp=False, swap_dkv=True, atoms_dkv=1, dq_at_once=True),
 }
-
-_BACKWARD_MASKED = {256: replace(_BACKWARD[256], stages_do=2)}
 
 
 def forward_tiles(head_dim: int, mask: str, layout: str, *, long: bool = False, half: bool = False) -> ForwardTiles:
@@ -130,10 +139,12 @@ def forward_tiles(head_dim: int, mask: str, layout: str, *, long: bool = False, 
     Tiles of many keys, and of different numbers of them, suit a block a tile: the GPU deals those out as SMs get free.
     """
     if half:
-        return _HALF[head_dim][1]
+        return _HALF[head_dim]
     if layout not in _LONG:
         return _FORWARD_EXCEPTIONS.get((head_dim, mask), _FORWARD[head_dim])
-    return _LONG[layout][head_dim, mask][1] if long else _SHORT[head_dim]
+    return (
+        _LONG[layout][head_dim, mask][1] if long else _SHORT_EXCEPTIONS.get((layout, head_dim, mask), _SHORT[head_dim])
+    )
 
 
 def long_from(head_dim: int, mask: str, layout: str) -> int:
@@ -141,9 +152,9 @@ def long_from(head_dim: int, mask: str, layout: str) -> int:
     return _LONG.get(layout, {}).get((head_dim, mask), (0,))[0]
 
 
-def backward_tiles(head_dim: int, mask: str) -> BackwardTiles:
-    """mask: full, causal or local."""
-    return _BACKWARD_MASKED.get(head_dim, _BACKWARD[head_dim]) if mask != "full" else _BACKWARD[head_dim]
+def backward_tiles(head_dim: int, *, half: bool = False) -> BackwardTiles:
+    """half: of the kernel for short sequences."""
+    return _BACKWARD_HALF[head_dim] if half else _BACKWARD[head_dim]
 
 
 Kernel = Literal["fwd", "bwd", "pre", "dq", "dkv"]
@@ -181,7 +192,7 @@ class Variant(msgspec.Struct, frozen=True, order=True):
     long: bool = False
     """Of fwd: for sequences from ``shortest`` on, next to the one for shorter ones."""
     half: bool = False
-    """Of fwd: with tiles of half as many rows, next to the one for full tiles."""
+    """With tiles of half as many rows, next to the one for full tiles; dkv: of such a bwd."""
     narrow_v: bool = False
     """Of fwd: for head dims of v up to :data:`NARROW_V`, next to the one for those up to head_dim."""
 
@@ -192,7 +203,7 @@ class Variant(msgspec.Struct, frozen=True, order=True):
             more = {"softcap": self.softcap, "gqa": self.several_heads, "long": self.long, "half": self.half}
             tail = [self.mask, *(name for name, is_so in more.items() if is_so)]
         else:
-            tail = [f"m{self.tile_m}"] if self.tile_m else []
+            tail = [f"m{self.tile_m}"] if self.tile_m else ["half"] * self.half
         head_dims = f"d{self.head_dim}" + (f"v{self.head_dim_v}" if self.narrow_v else "")
         return "_".join([self.kernel, head_dims, self.dtype, self.layout, *tail])
 
@@ -218,12 +229,12 @@ class Variant(msgspec.Struct, frozen=True, order=True):
 
     @property
     def tiles(self) -> tuple[int, int]:
-        """(query rows, keys) that the kernel works on at a time; 0 where it does not matter to its caller."""
+        """(query rows, keys) that the kernel works on at a time; of dkv twice its keys."""
         if self.kernel == "fwd":
             forward = self._forward_tiles()
             return forward.tile_m, forward.tile_n
         backward = self._backward_tiles()
-        return (0 if self.kernel == "dkv" else backward.tile_m), backward.tile_n
+        return (backward.tile_n if self.kernel == "dkv" else backward.tile_m), backward.tile_n
 
     @property
     def blocks(self) -> int:
@@ -233,13 +244,23 @@ class Variant(msgspec.Struct, frozen=True, order=True):
 
     @property
     def percent(self) -> int:
-        """What a query row costs by tiles of half as many, see ``_HALF``; 0 where it has full ones."""
-        return _HALF[self.head_dim][0] if self.half else 0
+        """What a query row costs by tiles of half as many, see ``_COST``; 0 where it has full ones."""
+        if not self.half or not self.is_pass:
+            return 0
+        cost = _COST[self.kernel][self.head_dim]
+        return _COST_EXCEPTIONS.get((self.kernel, self.head_dim, self.layout, self.mask), cost)
 
     @property
     def shortest(self) -> int:
         """The length from which it is faster than its neighbour for shorter sequences; 0 where it is that itself."""
         return long_from(self.head_dim, self.mask, self.layout) if self.long else 0
+
+    @property
+    def most_rows(self) -> int:
+        """The longest sequences that its half tiles are for; 0 where it has full ones."""
+        if not self.percent:
+            return 0
+        return _MOST_ROWS_FORWARD.get((self.head_dim, self.mask), _MOST_ROWS) if self.kernel == "fwd" else _MOST_ROWS
 
     def _forward_tiles(self) -> ForwardTiles:
         if self.narrow_v:
@@ -248,9 +269,9 @@ class Variant(msgspec.Struct, frozen=True, order=True):
 
     def _backward_tiles(self) -> BackwardTiles:
         if self.kernel in ("bwd", "dkv"):
-            return backward_tiles(self.head_dim, self.mask)
-        found = [tiles for mask in MASKS if (tiles := backward_tiles(self.head_dim, mask)).tile_m == self.tile_m]
-        return found[0]
+            return backward_tiles(self.head_dim, half=self.half)
+        full = backward_tiles(self.head_dim)
+        return full if full.tile_m == self.tile_m else backward_tiles(self.head_dim, half=True)
 
     def _particulars(self) -> dict[str, JobValue]:
         if self.kernel == "fwd":
@@ -295,11 +316,13 @@ def backward_variants() -> Iterator[Variant]:
     for head_dim in HEAD_DIMS:
         for dtype in DTYPES:
             for layout in BACKWARD_LAYOUTS:
-                for mask in MASKS:
+                for mask, several_heads in product(MASKS, (False, True)):
                     for softcap in (False, True):
-                        for several_heads in (False, True):
-                            yield Variant("bwd", head_dim, dtype, layout, mask, softcap, several_heads)
-                for tile_m in sorted({backward_tiles(head_dim, mask).tile_m for mask in MASKS}):
+                        yield Variant("bwd", head_dim, dtype, layout, mask, softcap, several_heads)
+                    if mask != "local" and head_dim in _BACKWARD_HALF:
+                        yield Variant("bwd", head_dim, dtype, layout, mask, several_heads=several_heads, half=True)
+                for half in (False, True) if head_dim in _BACKWARD_HALF else (False,):
+                    tile_m = backward_tiles(head_dim, half=half).tile_m
                     yield Variant("pre", head_dim, dtype, layout, tile_m=tile_m)
                     yield Variant("dq", head_dim, dtype, layout, tile_m=tile_m)
-                yield Variant("dkv", head_dim, dtype, layout)
+                    yield Variant("dkv", head_dim, dtype, layout, half=half)

@@ -1,13 +1,18 @@
 """Backward kernels whose threads add dq to its sum themselves.
 
 Upstream puts dq into shared memory, from where a copy adds it. At head dim 256 that takes 64 KB, and leaves room for tiles of
-48 keys. Each tile adds all of dq once, so that fewer and larger ones have less to add.
+48 keys. Each tile adds all of dq once, so that fewer and larger ones have less to add. A thread has one half of its part of dq
+after the other, so that tiles of 80 keys have registers for their sums.
 """
 
 import cutlass.cute as cute
+from cutlass import Float32
+from cutlass.cute.nvgpu import warpgroup
 from flash_attn.cute import copy_utils, flash_bwd_sm90
+from quack.sm90_utils import make_tiled_mma
 
 _WARP_GROUP = 128  # threads
+_HALVES = 2  # of dq, each in both warp groups
 _AT_A_TIME = 4  # numbers that a thread adds with one instruction
 
 
@@ -54,6 +59,11 @@ def adding(kernel_class):
             self.dq_sum, self.thread = arguments[8], arguments[20]
             super().mma(*arguments, **named)
 
+        def _get_tiled_mma(self):
+            *others, _ = super()._get_tiled_mma()
+            columns = self.tile_hdim // _HALVES // self.num_wg_dQ
+            return *others, make_tiled_mma(self.dtype, "K", "MN", columns, atom_layout_mnk=(1, self.num_wg_dQ, 1))
+
         def mma_one_m_block(self, m_block, *states, **named):
             of = named["score_mod_fn"].keywords
             start = m_block * (self.tile_m * self.tile_hdim)
@@ -62,19 +72,51 @@ def adding(kernel_class):
                 rows = self.dq_sum[None, of["head_idx"]]
             else:
                 rows = self.dq_sum[None, of["head_idx"], of["batch_idx"]]
-            start += self.thread // _WARP_GROUP * (self.tile_m * self.tile_hdim // self.num_wg_dQ)
+            # The kernel that turns the sum into dq reads it as if a warp group had had the columns that are a half here.
+            start += self.thread // _WARP_GROUP * (self.tile_m * self.tile_hdim // _HALVES // self.num_wg_dQ)
             self.own_part = rows.iterator + start + self.thread % _WARP_GROUP * _AT_A_TIME
+            self.dq_product = named["mma_dsk_fn"].args
             self.in_block = True
-            states = super().mma_one_m_block(m_block, *states, **named)
+            states = super().mma_one_m_block(m_block, *states, **{**named, "mma_dsk_fn": self._first_half})
             self.in_block = False
             return states
+
+        def _first_half(self, *, A_idx, wg_wait):
+            self.stage = A_idx
+            self.half = self._half(0)
+            warpgroup.wait_group(wg_wait)
+            return self.half
+
+        def _half(self, number):
+            tiled_mma, (rows, columns), ds, k = self.dq_product
+            half = cute.make_rmem_tensor(tiled_mma.partition_shape_C((rows, columns // _HALVES)), Float32)
+            warpgroup.fence()
+            atom = cute.make_mma_atom(tiled_mma.op)
+            for step in range(cute.size(ds.shape[2])):
+                atom.set(warpgroup.Field.ACCUMULATE, step > 0)
+                cute.gemm(
+                    atom,
+                    half,
+                    ds[None, None, step, self.stage],
+                    cute.append_ones(k[None, number, step], up_to_rank=2),
+                    half,
+                )
+            warpgroup.commit_group()
+            return half
 
         def _add(self, source, target):
             if not self.in_block or target.memspace != cute.AddressSpace.smem:
                 cute.autovec_copy(source, target)
                 return
-            for i in range(0, cute.size(source), _AT_A_TIME):
-                numbers = (source[i + j] for j in range(_AT_A_TIME))
-                copy_utils.atomic_add_fp32x4(*numbers, self.own_part + i * _WARP_GROUP)
+            self._add_half(self.half, 0)
+            cute.arch.sync_warp()
+            half = self._half(1)
+            warpgroup.wait_group(0)
+            self._add_half(half, 1)
+
+        def _add_half(self, half, number):
+            part = self.own_part + number * (self.tile_m * self.tile_hdim // _HALVES)
+            for i in range(0, cute.size(half), _AT_A_TIME):
+                copy_utils.atomic_add_fp32x4(*(half[i + j] for j in range(_AT_A_TIME)), part + i * _WARP_GROUP)
 
     return Adding

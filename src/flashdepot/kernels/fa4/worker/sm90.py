@@ -15,6 +15,7 @@ from flash_attn.cute.flash_bwd_postprocess import FlashAttentionBackwardPostproc
 from flash_attn.cute.flash_bwd_sm90 import FlashAttentionBackwardSm90
 from flash_attn.cute.flash_fwd_sm90 import FlashAttentionForwardSm90
 from functions import DTYPES, Entry
+from quack.sm90_utils import make_tiled_mma
 from walking import walking
 
 pages.install()
@@ -89,6 +90,8 @@ class _Crowded:
 
 _REGISTERS = {(64, 2): (216, 40), (64, 3): (136, 24), (128, 2): (104, 24)}
 """By the tile's rows, 64 a warp group, and the blocks on an SM: registers of a thread that computes and of one that loads."""
+_COMPUTING_ROWS = 128
+"""Of the two warp groups that compute in a backward kernel, whatever its tile has."""
 
 
 def _crowded(kernel_class, rows, blocks):
@@ -97,13 +100,26 @@ def _crowded(kernel_class, rows, blocks):
 
     class Crowded(kernel_class):
         # What upstream would give them goes nowhere.
-        num_mma_regs = property(lambda _: of_computing, lambda *_: None)
+        num_mma_regs = num_mma_regs_wg0 = num_mma_regs_wg1 = property(lambda _: of_computing, lambda *_: None)
         num_producer_regs = property(lambda _: of_loading, lambda *_: None)
 
         def kernel(self, *arguments):
             return _Crowded(super().kernel(*arguments), blocks)
 
     return Crowded
+
+
+def _in_two_products(kernel_class):
+    """kernel_class, whose product with v has half of the columns at a time: no instruction takes all registers of a thread."""
+
+    class InTwoProducts(kernel_class):
+        def _get_tiled_mma(self):
+            of_k, _ = super()._get_tiled_mma()
+            source = "RS" if self.mma_pv_is_rs else "SS"
+            atoms = (self.tile_m // 64, 1, 1)
+            return of_k, make_tiled_mma(self.dtype, "K", "MN", self.tile_hdimv // 2, source, atoms)
+
+    return InTwoProducts
 
 
 def forward(job: dict[str, Any]) -> Entry:
@@ -113,6 +129,8 @@ def forward(job: dict[str, Any]) -> Entry:
         kind = bounded(kind, flash_fwd_sm90, q_too=False)
     if job["blocks"] > 1:
         kind = _crowded(kind, job["tile_m"], job["blocks"])
+        if job["head_dim_v"] == 256:
+            kind = _in_two_products(kind)
     kernel = kind(
         DTYPES[job["dtype"]],
         job["head_dim"],
@@ -143,6 +161,8 @@ def backward(job: dict[str, Any]) -> Entry:
         kind = bounded(kind, flash_bwd_sm90, q_too=True)
     if job["dq_at_once"]:
         kind = adding(kind)
+    if job["blocks"] > 1:
+        kind = _crowded(kind, _COMPUTING_ROWS, job["blocks"])
     kernel = followed(kind)(
         DTYPES[job["dtype"]],
         job["head_dim"],

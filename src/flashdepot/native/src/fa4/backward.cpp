@@ -1,4 +1,6 @@
 // The backward pass by FlashAttention-4's kernels: one before the main one, two or three after it.
+#include <algorithm>
+
 #include "buffers.h"
 #include "error.h"
 #include "fa4/statistics.h"
@@ -23,6 +25,13 @@ struct Units {
 
 bool several_heads(const Problem &problem) { return problem.heads_q != problem.heads_k; }
 
+// Of a sequence, whichever are more, by which full or half tiles are chosen.
+std::int64_t rows_of(const Problem &problem) {
+  const std::int64_t sequences = std::max(problem.batch, 1);
+  return problem.packed() ? std::max(problem.total_q, problem.total_k) / sequences
+                          : std::max(problem.seqlen_q, problem.seqlen_k);
+}
+
 Units units_for(const Problem &problem, const DeviceFacts *gpu) {
   const bool several = several_heads(problem);
   Key key{Kernel::bwd,
@@ -35,20 +44,21 @@ Units units_for(const Problem &problem, const DeviceFacts *gpu) {
           several,
           0,
           0,
-          0};
+          rows_of(problem)};
   Units units{};
   units.bwd = find_unit(gpu, key);
   if (units.bwd == nullptr) {
     return units;
   }
-  key.tile_m = tiles_of(*units.bwd).m;
-  const auto find = [&](Kernel kernel) {
+  const Tiles tiles = tiles_of(*units.bwd);
+  const auto find = [&](Kernel kernel, std::int32_t tile) {
     key.kernel = kernel;
+    key.tile = tile;
     return find_unit(gpu, key);
   };
-  units.pre = find(Kernel::pre);
-  units.dq = find(Kernel::dq);
-  units.dkv = several ? find(Kernel::dkv) : nullptr;
+  units.pre = find(Kernel::pre, tiles.m);
+  units.dq = find(Kernel::dq, tiles.m);
+  units.dkv = several ? find(Kernel::dkv, tiles.n) : nullptr;
   return units;
 }
 

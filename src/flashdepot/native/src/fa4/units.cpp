@@ -11,7 +11,7 @@
 // Functions of the objects that CuTe DSL exported, see worker/compile_one.py of families/fa4. Each
 // takes an array of pointers to its arguments.
 #define FA4_SYMBOL(arch, variant, name, function) _mlir_fa4_sm##arch##variant##_##name##function
-#define DECLARE(arch, variant, kernel, dtype, head_dim, head_dim_v, layout, mask, softcap, several, blocks, shortest, percent, m, n, name) \
+#define DECLARE(arch, variant, kernel, dtype, head_dim, head_dim_v, layout, mask, softcap, several, blocks, shortest, percent, most_rows, m, n, name) \
   void FA4_SYMBOL(arch, variant, name, _cuda_init)(void **);                                        \
   void FA4_SYMBOL(arch, variant, name, _cuda_load_to_device)(void **);                              \
   void FA4_SYMBOL(arch, variant, name, __mlir_ciface_run)(void **, std::int32_t);
@@ -29,7 +29,8 @@ struct Unit {
   Tiles tiles;
   std::int32_t blocks;    // of each SM, which go from tile to tile; 0: a block a tile
   std::int32_t shortest;  // length that it is meant for
-  std::int32_t percent;   // of fwd with half tiles: what a row costs, of one in full tiles; else 0
+  std::int32_t percent;   // of half tiles: what a row costs, of one in full tiles; else 0
+  std::int32_t most_rows;  // the longest sequences that half tiles are for
   const char *name;
   void (*initialize)(void **);
   void (*load_to_device)(void **);
@@ -41,7 +42,7 @@ namespace {
 constexpr std::int32_t kDtype_bf16 = FA_DTYPE_BF16;
 constexpr std::int32_t kDtype_fp16 = FA_DTYPE_FP16;
 
-#define ROW(arch, variant, kernel, dtype, head_dim, head_dim_v, layout, mask, softcap, several, blocks, shortest, percent, m, n, name) \
+#define ROW(arch, variant, kernel, dtype, head_dim, head_dim_v, layout, mask, softcap, several, blocks, shortest, percent, most_rows, m, n, name) \
   {arch,                                                                                        \
    #variant[0],                                                                                 \
    {Kernel::kernel, kDtype_##dtype, head_dim, head_dim_v, Layout::layout, Mask::mask, softcap != 0,         \
@@ -50,6 +51,7 @@ constexpr std::int32_t kDtype_fp16 = FA_DTYPE_FP16;
    blocks,                                                                                      \
    shortest,                                                                                    \
    percent,                                                                                     \
+   most_rows,                                                                                   \
    #name,                                                                                       \
    FA4_SYMBOL(arch, variant, name, _cuda_init),                                                 \
    FA4_SYMBOL(arch, variant, name, _cuda_load_to_device),                                       \
@@ -68,7 +70,7 @@ constexpr std::int32_t kHeadDims[] = {64, 96, 128, 192, 256};
 #define CAUSAL_full 0
 #define CAUSAL_causal 1
 #define CAUSAL_local 0
-#define LISTED(arch, variant, kernel, dtype, head_dim, head_dim_v, layout, mask, softcap, several, blocks, shortest, percent, m, n, name) \
+#define LISTED(arch, variant, kernel, dtype, head_dim, head_dim_v, layout, mask, softcap, several, blocks, shortest, percent, most_rows, m, n, name) \
   UNIT_##kernel(dtype, head_dim, CAUSAL_##mask)
 
 constexpr fa_unit kListed[] = {FA4_CONFIG_UNITS(LISTED)};
@@ -84,8 +86,8 @@ bool runs_on(const Unit &unit, const DeviceFacts &gpu) {
 }
 
 // Where a unit with this key is looked for: a library has hundreds, and every call asks for one or
-// four. Units of several architectures, pre and dq with several tiles, and fwd for several lengths
-// and head dims of v share a place.
+// four. Units of several architectures, with several tiles, and fwd for several lengths and head dims
+// of v share a place.
 constexpr std::size_t kPlaces = 5 * 2 * 5 * 5 * 3 * 2 * 2;
 
 constexpr std::size_t dim_index(std::int32_t head_dim) {
@@ -107,7 +109,7 @@ constexpr std::size_t place_of(const Key &key) {
   return place * 2 + (of_a_mask && key.several_heads ? 1 : 0);
 }
 
-#define KEY(arch, variant, kernel, dtype, head_dim, head_dim_v, layout, mask, softcap, several, blocks, shortest, percent, m, n, name)    \
+#define KEY(arch, variant, kernel, dtype, head_dim, head_dim_v, layout, mask, softcap, several, blocks, shortest, percent, most_rows, m, n, name)    \
   Key{Kernel::kernel, kDtype_##dtype, head_dim, head_dim_v, Layout::layout, Mask::mask, softcap != 0, several != 0, \
       m, 0, 0},
 
@@ -132,8 +134,8 @@ constexpr Index index_of_keys() {
 constexpr Index kIndex = index_of_keys();
 
 bool is_wanted(const Key &unit, const Key &wanted) {
-  const bool of_a_tile = unit.kernel == Kernel::pre || unit.kernel == Kernel::dq;
-  return unit.head_dim_v >= wanted.head_dim_v && (!of_a_tile || unit.tile_m == wanted.tile_m);
+  const bool of_a_tile = unit.kernel != Kernel::fwd && unit.kernel != Kernel::bwd;
+  return unit.head_dim_v >= wanted.head_dim_v && (!of_a_tile || unit.tile == wanted.tile);
 }
 
 // Each does any length and any smaller head dim of v; a library may hold one of several.
@@ -148,11 +150,10 @@ bool is_meant_more(const Unit &unit, const Unit &other, std::int32_t length) {
 
 // Whether half tiles cost less for a sequence than full ones, of which its last one may be half empty.
 bool costs_less(const Unit &half, const Unit &full, const Key &wanted) {
-  constexpr std::int64_t kMostRows = 448;  // from where on the last tile is a small part
   const auto rows = [&](std::int32_t tile) {
     return wanted.layout == Layout::packed ? wanted.rows + tile / 2 : (wanted.rows + tile - 1) / tile * tile;
   };
-  return half.key.head_dim_v <= full.key.head_dim_v && wanted.rows > 0 && wanted.rows <= kMostRows &&
+  return half.key.head_dim_v <= full.key.head_dim_v && wanted.rows > 0 && wanted.rows <= half.most_rows &&
          rows(half.tiles.m) * half.percent < rows(full.tiles.m) * 100;
 }
 

@@ -40,9 +40,9 @@ struct Key {
   Mask mask;            // of fwd and bwd
   bool softcap;         // of fwd and bwd
   bool several_heads;   // of bwd: several query heads share a key head
-  std::int32_t tile_m;  // of pre and dq: bwd's
+  std::int32_t tile;    // of pre and dq: bwd's query rows; of dkv: its keys
   std::int32_t length;  // of fwd: of the sequences
-  std::int64_t rows;    // of fwd: queries of a sequence, of packed ones the mean; 0: any tiles will do
+  std::int64_t rows;    // of fwd and bwd: of a sequence, of packed ones the mean; 0: any tiles will do
 };
 
 struct Unit;
