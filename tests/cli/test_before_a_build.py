@@ -121,9 +121,7 @@ def test_without_a_terminal_a_long_build_ends_with_its_forecast_and_the_command(
     assert not depot.exists(), "nothing was fetched"
     again = shlex.split(done.stderr.partition("To compile it: ")[2])
     assert again == ["flashdepot", *command, *LONG, "--depot", str(depot), "--offline", "-y"]
-    agreed = subprocess.run(
-        [sys.executable, "-m", *again], capture_output=True, text=True, check=False, cwd=depot.parent, timeout=120
-    )
+    agreed = flashdepot_here(*again[1:], cwd=depot.parent)
     assert agreed.returncode == NetworkError.exit_code, "it continued to fetch the compiler"
     document = json.loads(offline(*command, *LONG, "--json", depot=depot).stdout)
     assert document["exit_code"] == ConsentError.exit_code

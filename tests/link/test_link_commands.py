@@ -63,37 +63,35 @@ def test_the_printed_cmake_lines_build_a_program(moved_library: Path, source: Pa
     assert ours(program) == need_of_library(kind)
 
 
-@pytest.mark.parametrize("kind", ["shared", "static"])
-def test_the_printed_flags_compile_and_link_a_program(moved_library: Path, source: Path, sh: Sh, kind: str) -> None:
-    flags = link("flags", f"--{kind}", "--library", moved_library).stdout.strip()
-    built = sh("sh", "-c", f"g++ -Wall -Werror program.cc {flags} -o program")
-    assert built.returncode == 0, built.stdout
-    program = source.parent / "program"
-    assert sh(program).stdout == "2.8.3.post2\n"
-    assert ours(program) == need_of_library(kind)
+LINES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "flags": ("g++ -Wall -Werror program.cc {flags} -o program", ("shared", "static")),
+    "flags apart": ("g++ {compile} -c program.cc -o program.o && g++ program.o {link} -o program", ("shared",)),
+    "pkg-config": (
+        "{line}\neval g++ program.cc $(pkg-config --cflags --libs {package}) -o program",
+        ("shared", "static"),
+    ),
+    "pkg-config's private": (
+        "{line}\neval g++ -static program.cc $(pkg-config --static --cflags --libs {package}) -o program",
+        ("none",),
+    ),
+}
 
 
-def test_the_flags_for_compiler_and_linker_can_be_had_apart(moved_library: Path, source: Path, sh: Sh) -> None:
-    parts = {
-        part: link("flags", f"--{part}", "--library", moved_library).stdout.strip() for part in ("compile", "link")
-    }
-    assert sh("sh", "-c", f"g++ {parts['compile']} -c program.cc -o program.o").returncode == 0
-    assert sh("sh", "-c", f"g++ program.o {parts['link']} -o program").returncode == 0
-    assert sh(source.parent / "program").stdout == "2.8.3.post2\n"
-
-
-@pytest.mark.parametrize("kind", ["shared", "static"])
-def test_the_printed_shell_line_lets_pkg_config_find_the_library(
-    moved_library: Path, source: Path, sh: Sh, kind: str
+@pytest.mark.parametrize(("way", "kind"), [(way, kind) for way, (_, kinds) in LINES.items() for kind in kinds])
+def test_the_printed_lines_compile_and_link_a_program(
+    moved_library: Path, source: Path, sh: Sh, way: str, kind: str
 ) -> None:
-    tool("pkg-config")
-    line = link("pkg-config", "--library", moved_library).stdout
-    package = json.loads(link("pkg-config", f"--{kind}", "--library", moved_library, "--json").stdout)["package"]
-    built = sh("sh", "-c", f"{line}\neval g++ program.cc $(pkg-config --cflags --libs {package}) -o program")
+    if way.startswith("pkg-config"):
+        tool("pkg-config")
+    of = (*(["--static"] if kind == "static" else []), "--library", moved_library)
+    words = {part: link("flags", f"--{part}", *of).stdout.strip() for part in ("compile", "link")}
+    words |= {"flags": link("flags", *of).stdout.strip(), "line": link("pkg-config", *of).stdout.strip()}
+    words["package"] = json.loads(link("pkg-config", *of, "--json").stdout)["package"]
+    built = sh("sh", "-c", LINES[way][0].format(**words))
     assert built.returncode == 0, built.stdout
     program = source.parent / "program"
     assert sh(program).stdout == "2.8.3.post2\n"
-    assert ours(program) == need_of_library(kind)
+    assert (needed(program) == []) if kind == "none" else (ours(program) == need_of_library(kind))
 
 
 def test_scripts_get_one_path_or_one_document(moved_library: Path) -> None:
@@ -122,19 +120,6 @@ def test_who_names_no_selection_links_what_is_there_and_sees_what_it_has(quick_l
     refused = link("cmake", "--prefix", "--profile", "full", "--arch", "80", "--depot", real_depot)
     assert refused.returncode == 4, "all kernels were asked for by name"
     assert link("cmake", "--prefix", "--arch", "100", "--depot", real_depot).returncode == 4, "it runs on no such GPU"
-
-
-def test_a_program_without_any_shared_library_links_what_pkg_config_calls_private(
-    moved_library: Path, source: Path, sh: Sh
-) -> None:
-    tool("pkg-config")
-    line = link("pkg-config", "--library", moved_library).stdout
-    build = "eval g++ -static program.cc $(pkg-config --static --cflags --libs flashattention) -o program"
-    built = sh("sh", "-c", f"{line}\n{build}")
-    assert built.returncode == 0, built.stdout
-    program = source.parent / "program"
-    assert sh(program).stdout == "2.8.3.post2\n"
-    assert needed(program) == []
 
 
 def test_an_empty_depot_is_answered_with_the_command_that_fills_it(tmp_path: Path) -> None:

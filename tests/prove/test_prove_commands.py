@@ -87,12 +87,6 @@ def test_an_environment_without_torch_is_exit_code_3() -> None:
     assert "--python PY" in done.stderr
 
 
-def test_an_interpreter_that_is_not_there_is_wrong_usage() -> None:
-    done = flashdepot("bench", "--python", "/nowhere/python")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "'/nowhere/python' is not a Python interpreter: no such program" in done.stderr
-
-
 @posix("stand-in for Python: it is a shell script")
 def test_a_gpu_that_cannot_be_used_says_so(tmp_path: Path) -> None:
     program = tmp_path / "python"

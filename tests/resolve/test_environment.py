@@ -250,17 +250,3 @@ def test_named_passes_replace_those_of_the_profile() -> None:
     assert selected.passes == {Pass.BWD}
     assert selected.features == ALL_FEATURES
     assert selected.dtypes == PROFILES["inference"].dtypes
-
-
-@pytest.mark.parametrize(
-    ("option", "word", "said"),
-    [
-        ("arch", "hopper", "not a GPU architecture"),
-        ("cuda", "toolkit", "not a choice of CUDA"),
-        ("profile", "huge", "not a profile"),
-        ("head_dims", "64,x", "not a head dim"),
-    ],
-)
-def test_a_word_that_means_nothing_is_named(option: str, word: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
-        library_request(**{option: word})
