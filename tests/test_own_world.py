@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -25,7 +24,7 @@ REACHES: dict[str, Callable[[], object]] = {
 }
 
 
-def test_the_home_of_a_test_is_empty_for_its_children_too(home: Path) -> None:
+def test_the_home_of_a_test_is_empty_for_its_children_too(home) -> None:
     code = "import os; print(os.environ['HOME'], os.listdir(os.environ['HOME']), 'FLASHDEPOT_HOME' in os.environ)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == f"{home} [] False\n"
@@ -34,16 +33,14 @@ def test_the_home_of_a_test_is_empty_for_its_children_too(home: Path) -> None:
 
 @pytest.mark.skipif(os.name != "posix", reason="a home that is named by HOME")
 @pytest.mark.parametrize("what", REACHES)
-def test_a_test_that_reaches_for_the_users_own_fails(what: str) -> None:
+def test_a_test_that_reaches_for_the_users_own_fails(what) -> None:
     with pytest.raises(AssertionError, match="a world of their own"):
         REACHES[what]()
     assert len(own_world.touched()) == 1, "the home fixture would fail the test that swallowed the error"
 
 
 @posix("shell scripts")
-def test_a_program_that_is_there_and_does_not_work_is_skipped_with_its_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_program_that_is_there_and_does_not_work_is_skipped_with_its_words(tmp_path, monkeypatch) -> None:
     program = tmp_path / "broken-tool"
     program.write_text("#!/bin/sh\necho 'no default toolchain' >&2\nexit 1\n")
     program.chmod(0o755)

@@ -56,7 +56,7 @@ LINUX = Platform("linux", "x86_64")
 H100 = saved_host(Path(__file__).parent / "doctor" / "records" / "ubuntu-24.04-h100.json")
 
 
-def test_a_rule_is_an_entry_in_the_table_of_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rule_is_an_entry_in_the_table_of_rules(monkeypatch) -> None:
     def judge_toy(facts: Environment, need: PlatformNeed) -> Diagnosis:
         return Diagnosis.misfit("toy", need.spelled, str(facts.platform), "It is a toy.", "Do not play.")
 
@@ -66,7 +66,7 @@ def test_a_rule_is_an_entry_in_the_table_of_rules(monkeypatch: pytest.MonkeyPatc
     assert [reason.id for reason in judge(needs, Environment(platform=LINUX))] == ["toy"]
 
 
-def test_a_kind_of_candidate_is_an_entry_in_the_table_of_kinds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_kind_of_candidate_is_an_entry_in_the_table_of_kinds(monkeypatch, tmp_path) -> None:
     url = "https://example.org/toy.whl"
     wheel = PublishedWheel("flash-attn", "9.9", "13.0", "", None, "py3", "none", "any", OURS, url, seen=True)
 
@@ -96,7 +96,7 @@ def test_a_fact_is_a_field_that_the_environment_the_options_and_the_client_know(
             assert f"--{name.replace('_', '-')}" in dict(named.origins).values(), name
 
 
-def test_a_verb_is_a_function_and_a_row_in_the_table_of_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_verb_is_a_function_and_a_row_in_the_table_of_commands(monkeypatch) -> None:
     @click.command()
     def toy() -> View:
         return View({"toy": 1}, ["a toy"])
@@ -110,7 +110,7 @@ def test_a_verb_is_a_function_and_a_row_in_the_table_of_commands(monkeypatch: py
     assert "--offline" in run(app, ["toy", "--help"]).output
 
 
-def test_a_python_name_is_an_entry_in_the_table_of_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_python_name_is_an_entry_in_the_table_of_names(monkeypatch, tmp_path) -> None:
     toy = Name("flash-attn-toy", "1.0", "flash_attn_toy", {"flash_attn_toy.py": "answer = 42\n"})
     monkeypatch.setitem(NAMES, toy.distribution, toy)
     (wheel,) = build_names(parse_names("flash-attn-toy"), tmp_path)
@@ -119,7 +119,7 @@ def test_a_python_name_is_an_entry_in_the_table_of_names(monkeypatch: pytest.Mon
     monkeypatch.delitem(sys.modules, "flash_attn_toy")
 
 
-def test_a_target_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_target_is_a_row(monkeypatch) -> None:
     with pytest.raises(UsageError):
         library_request(target="linux-riscv64")
     row = replace(targets.TARGETS[0], platform=Platform("linux", "riscv64"), zig="riscv64-linux-gnu", clang="riscv64")
@@ -169,7 +169,7 @@ class Copier(Executor):
         return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_an_executor_is_a_class(tmp_path: Path) -> None:
+def test_an_executor_is_a_class(tmp_path) -> None:
     sources = tmp_path / "src"
     sources.mkdir()
     (sources / "toy.src").write_text("a toy")

@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -37,7 +36,7 @@ def test_it_is_exported_and_takes_every_fact_by_its_option() -> None:
 
 
 @posix("nvcc that flashdepot could start")
-def test_a_long_build_needs_a_yes_and_a_keyword_says_it(client: Client, tmp_path: Path) -> None:
+def test_a_long_build_needs_a_yes_and_a_keyword_says_it(client, tmp_path) -> None:
     with pytest.raises(ConsentError, match="To compile: 72 kernels"):
         client.get(arch="8.0")
     with pytest.raises(FlashdepotError) as caught:
@@ -62,12 +61,12 @@ def test_a_long_build_needs_a_yes_and_a_keyword_says_it(client: Client, tmp_path
         (lambda c: c.explain(io.StringIO("ImportError")), "open for text"),
     ],
 )
-def test_what_is_wrong_is_said(client: Client, call: Any, said: str) -> None:
+def test_what_is_wrong_is_said(client, call, said) -> None:
     with pytest.raises(UsageError, match=said):
         call(client)
 
 
-def test_an_environment_can_be_described_and_answers_fit_on_a_line(tmp_path: Path) -> None:
+def test_an_environment_can_be_described_and_answers_fit_on_a_line(tmp_path) -> None:
     described = Client(depot=tmp_path, host=RECORD, torch="2.9", python_tag="3.13", gpu="9.0", driver="580")
     assert described.environment.origin_of("driver") == "--driver"
     plan = described.resolve()
@@ -83,7 +82,7 @@ def test_an_environment_can_be_described_and_answers_fit_on_a_line(tmp_path: Pat
         assert len(repr(shown)) < 200
 
 
-def test_numbers_and_names_are_taken_as_they_are_meant_and_a_log_by_text_path_or_file(tmp_path: Path) -> None:
+def test_numbers_and_names_are_taken_as_they_are_meant_and_a_log_by_text_path_or_file(tmp_path) -> None:
     described = Client(depot=tmp_path, host=RECORD, torch="2.8", python_tag="3.12", gpu=9.0, driver=580, memory="8GB")
     assert described.resolve(sources="official").chosen is not None
     line = "ImportError: libcudart.so.12: cannot open shared object file"
@@ -92,7 +91,7 @@ def test_numbers_and_names_are_taken_as_they_are_meant_and_a_log_by_text_path_or
         assert described.explain(log).findings[0].id == "cudart-missing"
 
 
-def test_warnings_are_heard_and_name_the_line_that_called(tmp_path: Path) -> None:
+def test_warnings_are_heard_and_name_the_line_that_called(tmp_path) -> None:
     client = Client(depot=tmp_path)
     with pytest.warns(UserWarning, match="something is damaged") as heard:
         client._events.warn("something is damaged")
@@ -120,30 +119,30 @@ def depot(real_depot: Path, quick_library: Path) -> api.Depot:
     return api.open_depot(real_depot)
 
 
-def test_get_takes_what_is_stored_and_compiles_nothing(depot: api.Depot, quick_library: Path) -> None:
+def test_get_takes_what_is_stored_and_compiles_nothing(depot, quick_library) -> None:
     heard = Heard()
     got = api.get(QUICK, depot=depot, events=heard)
     assert (got.status, got.path, got.compiled) == ("hit", quick_library, 0)
     assert not heard.built
 
 
-def test_link_finds_the_library_and_tells_which(depot: api.Depot, quick_library: Path) -> None:
+def test_link_finds_the_library_and_tells_which(depot, quick_library) -> None:
     heard = Heard()
     assert api.link(QUICK, depot=depot, events=heard).root == quick_library
     assert heard.notes == [f"Linking {quick_library}"]
 
 
-def test_link_builds_nothing_unless_it_may(tmp_path: Path) -> None:
+def test_link_builds_nothing_unless_it_may(tmp_path) -> None:
     with pytest.raises(IncompatibleError, match=r"has no library for this\. It is empty"):
         api.link(QUICK, depot=api.open_depot(tmp_path))
 
 
-def test_a_folder_and_a_request_contradict_each_other(tmp_path: Path) -> None:
+def test_a_folder_and_a_request_contradict_each_other(tmp_path) -> None:
     with pytest.raises(UsageError, match="both were given"):
         api.link(QUICK, library=tmp_path, depot=api.Depot(tmp_path / "depot"))
 
 
-def test_a_library_is_not_built_for_a_platform_that_is_not_a_target(tmp_path: Path) -> None:
+def test_a_library_is_not_built_for_a_platform_that_is_not_a_target(tmp_path) -> None:
     elsewhere = HostRecord(
         platform=Platform("linux", "riscv64"),
         os_name="elsewhere",
@@ -166,7 +165,7 @@ def test_the_modules_of_a_call_are_imported_by_that_call_only() -> None:
 
 
 @pytest.mark.parametrize("name", [n for n in api.__all__ if n.islower()])
-def test_every_function_is_callable_whatever_was_imported_before(name: str) -> None:
+def test_every_function_is_callable_whatever_was_imported_before(name) -> None:
     from flashdepot.api import answers, environments, libraries, wheels  # noqa: F401, PLC0415
 
     assert callable(getattr(api, name))
@@ -175,7 +174,7 @@ def test_every_function_is_callable_whatever_was_imported_before(name: str) -> N
 pytestmark = pytest.mark.nvcc
 
 
-def test_the_example_links_the_stored_library_and_prints_what_it_holds(real_depot: Path, quick_library: Path) -> None:
+def test_the_example_links_the_stored_library_and_prints_what_it_holds(real_depot, quick_library) -> None:
     example = ROOT / "examples/api_get_link_call.py"
     environment = {**os.environ, "FLASHDEPOT_HOME": str(real_depot), "FLASHDEPOT_OFFLINE": "1"}
     done = subprocess.run(

@@ -14,7 +14,7 @@ from flashdepot.install.change import EnvironmentChange, recover
 from flashdepot.resolve.lock import LOCK_NAME
 from support import forge
 from support.tools import flashdepot_in
-from support.venvs import TAG, Run, Venv, add_official, add_torch
+from support.venvs import TAG, Venv, add_official, add_torch
 
 as_root = pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="gives files to another user: needs root")
 SOMEBODY = 12345
@@ -68,9 +68,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("installer", ["uv"], indirect=True)
 @pytest.mark.parametrize("how", HOSTILE)
-def test_a_wheel_brings_no_program_that_is_not_its_own(
-    command: Run, environment: Venv, tmp_path: Path, how: str
-) -> None:
+def test_a_wheel_brings_no_program_that_is_not_its_own(command, environment, tmp_path, how) -> None:
     before = environment.contents()
     done = command("--wheel", str(make_wheel(tmp_path / "wheels", HOSTILE[how], works=True)))
     assert done.code in {4, 6}, done.err
@@ -86,9 +84,7 @@ def owners(venv: Venv) -> dict[str, int]:
 
 @as_root
 @pytest.mark.parametrize("works", [True, False], ids=["imports", "does not import"])
-def test_what_root_does_in_the_environment_of_a_user_stays_the_users(
-    command: Run, environment: Venv, tmp_path: Path, works: bool
-) -> None:
+def test_what_root_does_in_the_environment_of_a_user_stays_the_users(command, environment, tmp_path, works) -> None:
     add_official(environment)
     subprocess.run(["chown", "--no-dereference", "--recursive", str(SOMEBODY), str(environment.root)], check=True)
     before = owners(environment), environment.contents()
@@ -116,9 +112,7 @@ def plant(prefix: Path, replaced: list[str], added: list[str] | None = None) -> 
 
 @pytest.mark.parametrize("what", ["to remove", "to replace"])
 @pytest.mark.parametrize("way", ["absolute", "dots", "link"])
-def test_a_journal_that_was_planted_reaches_nothing_outside_the_environment(
-    prefix: Path, tmp_path: Path, what: str, way: str
-) -> None:
+def test_a_journal_that_was_planted_reaches_nothing_outside_the_environment(prefix, tmp_path, what, way) -> None:
     home = tmp_path / "home"
     home.mkdir()
     (home / ".bashrc").write_text("precious")
@@ -131,7 +125,7 @@ def test_a_journal_that_was_planted_reaches_nothing_outside_the_environment(
 
 
 @as_root
-def test_a_journal_of_another_user_is_not_trusted(prefix: Path) -> None:
+def test_a_journal_of_another_user_is_not_trusted(prefix) -> None:
     (prefix / "mine").write_text("precious")
     plant(prefix, [], [str(prefix / "mine")])
     subprocess.run(["chown", "-R", str(SOMEBODY), str(prefix / ".flashdepot-install")], check=True)
@@ -140,7 +134,7 @@ def test_a_journal_of_another_user_is_not_trusted(prefix: Path) -> None:
     assert (prefix / "mine").read_text() == "precious"
 
 
-def test_a_link_in_place_of_the_copies_is_not_followed(prefix: Path, tmp_path: Path) -> None:
+def test_a_link_in_place_of_the_copies_is_not_followed(prefix, tmp_path) -> None:
     (tmp_path / "away").mkdir()
     (prefix / ".flashdepot-install").symlink_to(tmp_path / "away")
     with pytest.raises(FlashdepotError), EnvironmentChange(prefix, pytest.fail):
@@ -149,7 +143,7 @@ def test_a_link_in_place_of_the_copies_is_not_followed(prefix: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("place", ["/etc/flashdepot-attack", "../outside", "."])
-def test_nothing_outside_the_environment_is_replaced(prefix: Path, place: str) -> None:
+def test_nothing_outside_the_environment_is_replaced(prefix, place) -> None:
     with pytest.raises(UsageError, match="outside the environment"), EnvironmentChange(prefix, pytest.fail) as change:
         change.swap([prefix / place])
 
@@ -163,9 +157,7 @@ def wheel(folder: Path, code: str) -> str:
 
 
 @anywhere
-def test_a_module_that_leaves_a_process_running_is_installed_at_once(
-    command: Run, environment: Venv, tmp_path: Path
-) -> None:
+def test_a_module_that_leaves_a_process_running_is_installed_at_once(command, environment, tmp_path) -> None:
     """That process holds the output open until the test lets it go, after the installation."""
     left = f"while not os.path.exists({str(tmp_path / 'go')!r}): time.sleep(0.01)"
     code = f"import os, time\nif os.fork() == 0:\n    {left}\n    os._exit(0)\n"
@@ -187,9 +179,7 @@ def test_a_module_that_leaves_a_process_running_is_installed_at_once(
         ('print(\'{"version": "2.8.3"}\'); raise SystemExit', "it ended with exit code 0 and said nothing"),
     ],
 )
-def test_a_module_that_ends_the_process_without_an_answer_is_undone(
-    command: Run, environment: Venv, tmp_path: Path, code: str, said: str
-) -> None:
+def test_a_module_that_ends_the_process_without_an_answer_is_undone(command, environment, tmp_path, code, said) -> None:
     before = environment.contents()
     done = command("--wheel", wheel(tmp_path, code))
     assert done.code == 6, done.err
@@ -200,9 +190,7 @@ def test_a_module_that_ends_the_process_without_an_answer_is_undone(
 
 
 @anywhere
-def test_a_module_that_prints_while_and_after_it_is_imported_is_installed(
-    command: Run, environment: Venv, tmp_path: Path
-) -> None:
+def test_a_module_that_prints_while_and_after_it_is_imported_is_installed(command, environment, tmp_path) -> None:
     code = "import atexit\nprint('{}')\natexit.register(print, '[1, 2]')\n"
     done = command("--wheel", wheel(tmp_path, code))
     assert done.code == 0, done.err
@@ -220,9 +208,7 @@ url = "{url}"
 
 
 @pytest.mark.parametrize("source", ["official", "mjun0812", "anything"])
-def test_a_lock_without_a_digest_is_not_trusted_whatever_it_calls_its_source(
-    bare_venv: Venv, tmp_path: Path, source: str
-) -> None:
+def test_a_lock_without_a_digest_is_not_trusted_whatever_it_calls_its_source(bare_venv, tmp_path, source) -> None:
     add_torch(bare_venv)
     before, filename = bare_venv.contents(), "flash_attn-2.8.3-py3-none-any.whl"
     text = LOCK.format(source=source, filename=filename, url=f"https://evil.example/{filename}")

@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Iterator
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -122,14 +121,14 @@ def cost(log: str) -> float:
 
 
 @pytest.mark.parametrize("rule", load_rules(), ids=lambda rule: rule.id)
-def test_a_rule_takes_no_longer_for_a_byte_of_long_lines_that_are_made_against_it(rule: LogRule) -> None:
+def test_a_rule_takes_no_longer_for_a_byte_of_long_lines_that_are_made_against_it(rule) -> None:
     short, long = almost_matching(rule, SHORT), almost_matching(rule, LINE_CAP)
     assert cost(long) < 4 * cost(short), "quadratic time would be 16 times as long"
 
 
 @pytest.mark.parametrize("length", [3, 12])
 @pytest.mark.parametrize("rule", [r for r in load_rules() if r.rank == RANKS.index("link")], ids=lambda rule: rule.id)
-def test_many_short_lines_take_no_longer_for_a_byte_than_a_few_long_ones(rule: LogRule, length: int) -> None:
+def test_many_short_lines_take_no_longer_for_a_byte_than_a_few_long_ones(rule, length) -> None:
     short, long = almost_matching(rule, length), almost_matching(rule, SHORT)
     assert cost(short) < 6 * cost(long), "to take out each line by itself takes 20 times as long"
 
@@ -146,7 +145,7 @@ def test_many_short_lines_take_no_longer_for_a_byte_than_a_few_long_ones(rule: L
         pytest.param("torch", " ", id="a version that does not come"),
     ],
 )
-def test_what_is_looked_for_in_every_line_takes_no_longer_for_long_lines(begin: str, again: str) -> None:
+def test_what_is_looked_for_in_every_line_takes_no_longer_for_long_lines(begin, again) -> None:
     short, long = (begin + again * (length // len(again)) + " warning: error\n" for length in (SHORT, LINE_CAP))
     assert cost(long) < 4 * cost(short)
 
@@ -156,7 +155,7 @@ def test_short_lines_that_all_have_a_mark_are_not_counted_again_for_each_of_them
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak of a process's memory is read from Linux's /proc")
-def test_hostile_lines_of_all_rules_take_bounded_memory(tmp_path: Path) -> None:
+def test_hostile_lines_of_all_rules_take_bounded_memory(tmp_path) -> None:
     log = tmp_path / "hostile.log"
     lines = "".join(almost_matching(rule, 1024) for rule in load_rules())
     log.write_text(lines, encoding="utf-8")
@@ -170,7 +169,7 @@ def test_hostile_lines_of_all_rules_take_bounded_memory(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "hidden", ["\x1b\x1b[0m[2J", "\x1b]0;title\x07", "\x1b[8m", "\x9b2J", "\x08\x08\x08", "\x07", "\x1b]52;c;ZXZpbA=="]
 )
-def test_nothing_that_a_terminal_obeys_is_shown(hidden: str) -> None:
+def test_nothing_that_a_terminal_obeys_is_shown(hidden) -> None:
     log = f"error: widget{hidden} is broken\n".encode()
     report = explain(io.BytesIO(log))
     shown = report.errors[0].text

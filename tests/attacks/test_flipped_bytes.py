@@ -19,7 +19,6 @@ import pytest
 from flashdepot.errors import FlashdepotError, NetworkError
 from flashdepot.files.folders import contents
 from support.depots import COMPILERS, flip_and_keep_times, make_own
-from support.machines import World
 
 FLIPS = int(os.environ.get("FLASHDEPOT_FLIPS", "24"))
 SEED = int(os.environ.get("FLASHDEPOT_FLIP_SEED", "1"))
@@ -45,7 +44,7 @@ def digest(path: Path) -> str:
 
 
 @pytest.mark.parametrize("seed", [SEED])
-def test_no_flipped_bit_is_served_compiled_or_run(world: World, tmp_path: Path, seed: int) -> None:
+def test_no_flipped_bit_is_served_compiled_or_run(world, tmp_path, seed) -> None:
     right = contents(Path(world.get()["path"]))
     wheel = digest(Path(world.get("wheel", "--out", str(tmp_path / "dist"))["path"]))
     honest = world.used()
@@ -67,7 +66,7 @@ def test_no_flipped_bit_is_served_compiled_or_run(world: World, tmp_path: Path, 
     assert {"blobs", "libraries", "artifacts", "toolchains", "upstreams"} <= hits.keys()
 
 
-def test_what_verify_finds_is_put_right_by_the_next_command_that_needs_it(world: World, tmp_path: Path) -> None:
+def test_what_verify_finds_is_put_right_by_the_next_command_that_needs_it(world, tmp_path) -> None:
     library = Path(world.get()["path"])
     right = contents(library)
     chance = random.Random(SEED)
@@ -83,9 +82,7 @@ def test_what_verify_finds_is_put_right_by_the_next_command_that_needs_it(world:
     world.run("depot", "verify")
 
 
-def test_a_flipped_compiler_is_not_even_asked_its_version(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_flipped_compiler_is_not_even_asked_its_version(world, tmp_path, monkeypatch) -> None:
     world.get()
     [nvcc] = world.root.glob("toolchains/cuda-*/bin/nvcc")
     ran = tmp_path / "ran"

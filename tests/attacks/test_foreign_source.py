@@ -85,7 +85,7 @@ ATTACKS = {
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_a_file_of_the_users_does_not_get_into_an_object(house: House, by: Means, attack: str) -> None:
+def test_a_file_of_the_users_does_not_get_into_an_object(house, by, attack) -> None:
     (house.tree / "linked").symlink_to(house.secret)
     text = ATTACKS[attack].replace("{secret}", str(house.secret)).replace("{quoted}", f'"{house.secret}"')
     house.compile(text, Means.NONE)
@@ -95,7 +95,7 @@ def test_a_file_of_the_users_does_not_get_into_an_object(house: House, by: Means
     assert not house.leaks(by)
 
 
-def test_an_honest_source_gives_the_same_bytes_confined(house: House, by: Means) -> None:
+def test_an_honest_source_gives_the_same_bytes_confined(house, by) -> None:
     (house.tree / "own.h").write_text("#include <vector>\n")
     text = '#include "own.h"\nint size() { return static_cast<int>(std::vector<int>(3).size()); }\n'
     objects = [house.compile(text, how).actions["a"].object.digest for how in (Means.NONE, by)]
@@ -112,7 +112,7 @@ sys.exit("it was sent")
 
 
 @pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_DGRAM])
-def test_a_compiler_that_was_taken_over_reaches_no_server(house: House, by: Means, kind: socket.SocketKind) -> None:
+def test_a_compiler_that_was_taken_over_reaches_no_server(house, by, kind) -> None:
     """Not even one of this machine."""
     heard = threading.Event()
     with socket.socket(socket.AF_INET, kind) as server:
@@ -148,7 +148,7 @@ def a_compiler(house: House, script: str) -> str:
     return str(program)
 
 
-def test_a_compiler_writes_only_into_its_own_folder(house: House, by: Means) -> None:
+def test_a_compiler_writes_only_into_its_own_folder(house, by) -> None:
     program = a_compiler(house, f"echo planted > {house.tree}/planted\necho planted > {house.secret}")
     with pytest.raises(CompileError):
         house.compile("", by, compiler=program)
@@ -156,7 +156,7 @@ def test_a_compiler_writes_only_into_its_own_folder(house: House, by: Means) -> 
     assert SECRET in house.secret.read_text()
 
 
-def test_a_compiler_does_not_see_the_variables_that_it_does_not_need(house: House, by: Means) -> None:
+def test_a_compiler_does_not_see_the_variables_that_it_does_not_need(house, by) -> None:
     program = a_compiler(house, "/usr/bin/env\ncat /proc/self/environ /proc/*/environ")
     for how, leaks in ((by, False), (Means.NONE, True)):
         with pytest.raises(CompileError):
@@ -227,18 +227,18 @@ def reach(house: House, by: Means, attack: str, said: str) -> None:
 
 
 @pytest.mark.parametrize("attack", REACHES)
-def test_a_compiler_that_was_taken_over_changes_and_reaches_nothing(house: House, by: Means, attack: str) -> None:
+def test_a_compiler_that_was_taken_over_changes_and_reaches_nothing(house, by, attack) -> None:
     reach(house, by, attack, "it was refused")
 
 
 @pytest.mark.parametrize(
     "attack", [name for name in REACHES if name.startswith(("mode", "times", "path", "datagram", "abs"))]
 )
-def test_such_a_compiler_would_reach_them_unconfined(house: House, attack: str) -> None:
+def test_such_a_compiler_would_reach_them_unconfined(house, attack) -> None:
     reach(house, Means.NONE, attack, "it was done")
 
 
-def test_a_link_in_a_folder_that_is_seen_stops_nothing(tmp_path: Path, by: Means) -> None:
+def test_a_link_in_a_folder_that_is_seen_stops_nothing(tmp_path, by) -> None:
     """As the Python of a virtual environment."""
     for name in ("bin", "own", "hidden"):
         (tmp_path / name).mkdir()
@@ -251,7 +251,7 @@ def test_a_link_in_a_folder_that_is_seen_stops_nothing(tmp_path: Path, by: Means
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
-def test_the_kernel_takes_the_filter_of_every_cpu(machine: str) -> None:
+def test_the_kernel_takes_the_filter_of_every_cpu(machine) -> None:
     code = runpy.run_path(str(Path(confinement.__file__).with_name("confine.py")))["seccomp_filter"](machine)
     steps = [code[at : at + 8] for at in range(0, len(code), 8)]
     assert len(code) % 8 == 0
@@ -266,7 +266,7 @@ def test_where_nothing_confines_that_is_what_the_user_hears() -> None:
     assert "not at all" in str(Means.NONE)
 
 
-def test_what_a_confined_compiler_costs_is_known(house: House, by: Means) -> None:
+def test_what_a_confined_compiler_costs_is_known(house, by) -> None:
     """The next build plans its memory by it."""
     (run,) = house.compile("#include <regex>\nstd::regex r;", by).actions.values()
     assert run.cpu_seconds > 0
@@ -274,7 +274,7 @@ def test_what_a_confined_compiler_costs_is_known(house: House, by: Means) -> Non
 
 
 @pytest.mark.parametrize("value", ["", "0", "1"])
-def test_who_trusts_a_source_can_lift_it(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+def test_who_trusts_a_source_can_lift_it(monkeypatch, value) -> None:
     monkeypatch.setenv(UNCONFINED, value)
     assert value != "1" or means() is Means.NONE
     assert value == "1" or (means() is Means.NONE) == (not any(map(works, (Means.LANDLOCK, Means.BUBBLEWRAP))))

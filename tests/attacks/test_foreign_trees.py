@@ -105,9 +105,7 @@ def everything_read(root: Path) -> bytes:
 
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
 @pytest.mark.parametrize("place", PLACES)
-def test_what_is_not_a_file_of_the_tree_is_refused_by_its_name(
-    tree: Path, place: str, plant: Callable[[Path], None]
-) -> None:
+def test_what_is_not_a_file_of_the_tree_is_refused_by_its_name(tree, place, plant) -> None:
     path = tree / place
     path.unlink(missing_ok=True)
     plant(path)
@@ -122,7 +120,7 @@ def test_what_is_not_a_file_of_the_tree_is_refused_by_its_name(
 
 
 @pytest.mark.parametrize("folder", ["csrc", "csrc/flash_attn", "csrc/flash_attn/src", "csrc/cutlass", "flash_attn"])
-def test_a_folder_of_the_tree_that_is_a_link_is_refused(tree: Path, folder: str) -> None:
+def test_a_folder_of_the_tree_that_is_a_link_is_refused(tree, folder) -> None:
     (tree / folder).rename(tree.parent / "elsewhere")
     (tree / folder).symlink_to(tree.parent / "elsewhere")
     with pytest.raises(UsageError, match="symbolic link") as caught:
@@ -130,7 +128,7 @@ def test_a_folder_of_the_tree_that_is_a_link_is_refused(tree: Path, folder: str)
     assert f"cp -rL {tree}" in caught.value.hint
 
 
-def test_a_copy_without_links_serves_as_the_message_says(tree: Path) -> None:
+def test_a_copy_without_links_serves_as_the_message_says(tree) -> None:
     before = source_digest(Fa2Layout(), PlainFiles(tree))
     (tree / "csrc" / "cutlass").rename(tree.parent / "cutlass")
     (tree / "csrc" / "cutlass").symlink_to(tree.parent / "cutlass")
@@ -138,7 +136,7 @@ def test_a_copy_without_links_serves_as_the_message_says(tree: Path) -> None:
     assert read_folder(Fa2Layout(), tree.parent / "copy").id.digest == before
 
 
-def test_links_on_the_way_to_the_tree_and_next_to_its_sources_are_the_users_own(tree: Path) -> None:
+def test_links_on_the_way_to_the_tree_and_next_to_its_sources_are_the_users_own(tree) -> None:
     before = source_digest(Fa2Layout(), PlainFiles(tree))
     (tree / "AGENTS.md").symlink_to("/")  # as upstream has one
     (tree / "csrc" / "cutlass" / ".git").write_text("gitdir: ../../.git/modules/csrc/cutlass\n")
@@ -147,7 +145,7 @@ def test_links_on_the_way_to_the_tree_and_next_to_its_sources_are_the_users_own(
     assert read_folder(Fa2Layout(), tree.parent / "named").id.digest == before
 
 
-def test_a_file_that_becomes_a_link_meanwhile_is_not_read(tree: Path) -> None:
+def test_a_file_that_becomes_a_link_meanwhile_is_not_read(tree) -> None:
     bundle = handed_out({"fa2": PlainFiles(tree)}, {})["upstream"]
     (tree / "LICENSE").unlink()
     (tree / "LICENSE").symlink_to(tree.parent / "secret")
@@ -155,7 +153,7 @@ def test_a_file_that_becomes_a_link_meanwhile_is_not_read(tree: Path) -> None:
         bundle["LICENSE"]()
 
 
-def test_more_files_than_any_source_has_are_refused(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_files_than_any_source_has_are_refused(tree, monkeypatch) -> None:
     monkeypatch.setattr("flashdepot.files.directory._FILES", 5)
     with pytest.raises(UsageError, match="more than 5 files"):
         source_digest(Fa2Layout(), PlainFiles(tree))

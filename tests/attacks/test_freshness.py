@@ -45,9 +45,7 @@ def replaced(
     return before, new
 
 
-def test_a_reader_of_a_newer_state_of_a_remote_takes_no_older_one(
-    replaced: tuple[dict[str, bytes], Manifest], reader: Party, team: RemoteSettings, server: RemoteServer
-) -> None:
+def test_a_reader_of_a_newer_state_of_a_remote_takes_no_older_one(replaced, reader, team, server) -> None:
     opened = reader.remotes(team).all()[0]
     (key,) = [known.key for known in reader.settings.trusted_keys()]
     assert opened._state(key).edition.version  # type: ignore[union-attr]
@@ -60,17 +58,13 @@ def test_a_reader_of_a_newer_state_of_a_remote_takes_no_older_one(
     assert reader.fetch(team) == replaced[1]
 
 
-def test_an_old_library_next_to_a_new_state_is_not_taken(
-    replaced: tuple[dict[str, bytes], Manifest], reader: Party, team: RemoteSettings, server: RemoteServer
-) -> None:
+def test_an_old_library_next_to_a_new_state_is_not_taken(replaced, reader, team, server) -> None:
     server.files.update({path: data for path, data in replaced[0].items() if path.startswith("signed/libraries/")})
     assert reader.fetch(team) is None
     assert "does not stand for" in reader.warnings[-1]
 
 
-def test_a_state_that_is_shown_always_ends(
-    pushed: Manifest, maker: Party, reader: Party, team: RemoteSettings, days_later: Move
-) -> None:
+def test_a_state_that_is_shown_always_ends(pushed, maker, reader, team, days_later) -> None:
     days_later(181)
     assert reader.fetch(team) is None
     assert "to be trusted until" in reader.warnings[-1]
@@ -79,9 +73,7 @@ def test_a_state_that_is_shown_always_ends(
     assert reader.fetch(team) == pushed
 
 
-def test_a_push_signs_the_state_again_when_half_its_time_is_over(
-    pushed: Manifest, maker: Party, team: RemoteSettings, server: RemoteServer, days_later: Move
-) -> None:
+def test_a_push_signs_the_state_again_when_half_its_time_is_over(pushed, maker, team, server, days_later) -> None:
     (place,) = states(server)
     before = server.files[place]
     maker.push(team, pushed)
@@ -92,14 +84,7 @@ def test_a_push_signs_the_state_again_when_half_its_time_is_over(
 
 
 @pytest.mark.parametrize("how", ["gone", "of another key", "of another kind", "changed", "junk"])
-def test_without_a_state_that_its_signer_signed_nothing_is_taken(
-    how: str,
-    pushed: Manifest,
-    new_party: Callable[[str], Party],
-    reader: Party,
-    team: RemoteSettings,
-    server: RemoteServer,
-) -> None:
+def test_without_a_state_that_its_signer_signed_nothing_is_taken(how, pushed, new_party, reader, team, server) -> None:
     (place,) = states(server)
     data = server.files.pop(place)
     (envelope,) = read_envelopes(data)
@@ -121,9 +106,7 @@ def test_without_a_state_that_its_signer_signed_nothing_is_taken(
     assert reader.fetch(team) == pushed
 
 
-def test_two_machines_with_one_key_stand_for_what_both_have_pushed(
-    pushed: Manifest, maker: Party, new_party: Callable[[str], Party], reader: Party, team: RemoteSettings
-) -> None:
+def test_two_machines_with_one_key_stand_for_what_both_have_pushed(pushed, maker, new_party, reader, team) -> None:
     second = new_party("second")
     second.settings.private_keys.mkdir(parents=True)
     pem = maker.settings.private_keys / "ci.pem"
@@ -143,17 +126,13 @@ def test_two_machines_with_one_key_stand_for_what_both_have_pushed(
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"x": "y"}', "\x00"])
-def test_a_memory_that_is_damaged_opens_nothing(
-    text: str, pushed: Manifest, reader: Party, team: RemoteSettings
-) -> None:
+def test_a_memory_that_is_damaged_opens_nothing(text, pushed, reader, team) -> None:
     (reader.settings.folder / "seen.json").write_text(text)
     assert reader.fetch(team) is None
     assert "seen.json cannot be used" in reader.warnings[-1]
 
 
-def test_a_record_with_55000_signatures_is_skipped_and_replaced(
-    pushed: Manifest, maker: Party, reader: Party, team: RemoteSettings, server: RemoteServer
-) -> None:
+def test_a_record_with_55000_signatures_is_skipped_and_replaced(pushed, maker, reader, team, server) -> None:
     junk = tuple((f"{number:064x}", "00" * 16) for number in range(55_000))
     for place in server.records():
         (right,) = read_envelopes(server.files[place])

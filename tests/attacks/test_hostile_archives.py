@@ -9,7 +9,6 @@ import sys
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -94,9 +93,7 @@ except FlashdepotError as error:
         ("a.whl", lzma_zip),
     ],
 )
-def test_an_archive_that_wants_too_much_is_refused_early(
-    tmp_path: Path, name: str, make: Callable[[Path], None]
-) -> None:
+def test_an_archive_that_wants_too_much_is_refused_early(tmp_path, name, make) -> None:
     path = tmp_path / name
     make(path)
     done = subprocess.run(
@@ -111,9 +108,7 @@ def test_an_archive_that_wants_too_much_is_refused_early(
 
 
 @pytest.mark.parametrize("kind", [tarfile.DIRTYPE, tarfile.REGTYPE])
-def test_an_archive_of_too_many_entries_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: bytes
-) -> None:
+def test_an_archive_of_too_many_entries_is_refused(tmp_path, monkeypatch, kind) -> None:
     monkeypatch.setattr("flashdepot.files.archive._ENTRY_LIMIT", 10)
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w:gz") as archive:
@@ -128,7 +123,7 @@ def test_an_archive_of_too_many_entries_is_refused(
 
 
 @pytest.mark.parametrize("ratio", [2, 20])
-def test_an_honest_archive_of_the_same_size_is_unpacked(tmp_path: Path, ratio: int) -> None:
+def test_an_honest_archive_of_the_same_size_is_unpacked(tmp_path, ratio) -> None:
     path = tmp_path / "honest.tar.gz"
     noise = __import__("random").Random(1).randbytes((1 << 20) // ratio)
     body = (noise + bytes((1 << 20) - len(noise))) * 70

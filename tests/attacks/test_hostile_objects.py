@@ -57,20 +57,20 @@ def compiled(folder: Path, text: str, *words: str) -> Path:
 
 
 @pytest.mark.parametrize("name", SECTIONS)
-def test_a_section_that_linkers_may_obey_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_section_that_linkers_may_obey_is_refused(tmp_path, name) -> None:
     made = assembled(tmp_path, *SECTIONS[name])
     with pytest.raises(FlashdepotError, match=r"unit\.o has (a section|the directive)"):
         require_plain(made)
 
 
-def test_what_a_source_asks_for_by_a_pragma_is_refused(tmp_path: Path) -> None:
+def test_what_a_source_asks_for_by_a_pragma_is_refused(tmp_path) -> None:
     made = compiled(tmp_path, '#pragma comment(lib, "stolen.lds")\nint a;\n')
     with pytest.raises(FlashdepotError, match="deplibs"):
         require_plain(made)
 
 
 @pytest.mark.parametrize("words", [("-flto",), ("-flto=thin",), ("-shared", "-nostdlib"), ("-m32",)])
-def test_what_is_not_an_object_for_this_cpu_is_refused(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_what_is_not_an_object_for_this_cpu_is_refused(tmp_path, words) -> None:
     made = compiled(tmp_path, "int a;\n", *(word for word in words if word.startswith(("-f", "-m"))))
     if "-shared" in words:
         assert CLANG
@@ -84,14 +84,14 @@ def test_what_is_not_an_object_for_this_cpu_is_refused(tmp_path: Path, words: tu
     "data",
     [b"INPUT(/etc/passwd)", b"!<thin>\n//", b"!<arch>\n", b"", b"\x7fELF", b"\0\0\xff\xff" + bytes(40), b"BC\xc0\xde"],
 )
-def test_scripts_archives_and_similar_are_not_objects(tmp_path: Path, data: bytes) -> None:
+def test_scripts_archives_and_similar_are_not_objects(tmp_path, data) -> None:
     (tmp_path / "unit.o").write_bytes(data)
     with pytest.raises(FlashdepotError):
         require_plain(tmp_path / "unit.o")
 
 
 @pytest.mark.parametrize("target", [ELF, COFF, "aarch64-linux-gnu"])
-def test_what_compilers_write_for_honest_sources_is_let_through(tmp_path: Path, target: str) -> None:
+def test_what_compilers_write_for_honest_sources_is_let_through(tmp_path, target) -> None:
     text = """
     extern "C" int other(const char*);
     struct Held { int n = other("h"); ~Held() { other("x"); } };
@@ -108,9 +108,7 @@ def test_what_compilers_write_for_honest_sources_is_let_through(tmp_path: Path, 
 
 @pytest.mark.skipif(LLD is None, reason="needs lld")
 @pytest.mark.parametrize("way", ["library", "script"])
-def test_a_linker_that_obeys_an_object_sees_no_file_of_the_users(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
-) -> None:
+def test_a_linker_that_obeys_an_object_sees_no_file_of_the_users(tmp_path, monkeypatch, way) -> None:
     """The second wall: the object is given to the linker as it is."""
     if means() is Means.NONE:
         pytest.skip("nothing here confines a program")
@@ -137,7 +135,7 @@ def test_a_linker_that_obeys_an_object_sees_no_file_of_the_users(
     assert SECRET.encode() in (work / "made").read_bytes()
 
 
-def test_a_linker_has_no_variable_of_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_linker_has_no_variable_of_the_users(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("TOKEN", SECRET)
     (tmp_path / "zig").mkdir()
     (tmp_path / "zig" / "zig").write_text("#!/bin/sh\n/usr/bin/env\n")

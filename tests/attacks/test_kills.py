@@ -199,7 +199,7 @@ def running_in(folder: Path) -> list[str]:
     return found
 
 
-def test_commands_that_are_killed_leave_nothing_running_and_nothing_broken(tmp_path: Path, upstream_tree: Path) -> None:
+def test_commands_that_are_killed_leave_nothing_running_and_nothing_broken(tmp_path, upstream_tree) -> None:
     house = House(tmp_path, upstream_tree, SEED)
     rounds = 0
     while sum(house.report.kills.values()) < KILLS:
@@ -354,9 +354,7 @@ SHARING: dict[str, Callable[[Sharers], object]] = {
 
 
 @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
-def test_commands_that_share_and_are_killed_lose_no_key_and_tear_no_record(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_that_share_and_are_killed_lose_no_key_and_tear_no_record(world, tmp_path, monkeypatch) -> None:
     house = Sharers(world, tmp_path / "house", monkeypatch, SEED)
     while sum(house.report.kills.values()) < KILLS:
         house.kill_once()

@@ -10,7 +10,6 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
-from pathlib import Path
 
 import pytest
 import requests
@@ -102,7 +101,7 @@ except FlashdepotError as error:
     [(JSON, b"[", b" "), (JSON, b"[", b"[],"), ("text/html", b"<html>", b"<a>"), ("text/html", b"", b"x")],
 )
 def test_an_index_page_that_unpacks_to_gigabytes_is_read_as_far_as_a_page_goes(
-    liar: Liar, tmp_path: Path, kind: str, begin: bytes, again: bytes
+    liar, tmp_path, kind, begin, again
 ) -> None:
     liar.headers = {"Content-Type": kind, "Content-Encoding": "gzip"}
     liar.body = says(bomb(begin, again, 1 << 29))
@@ -115,7 +114,7 @@ def test_an_index_page_that_unpacks_to_gigabytes_is_read_as_far_as_a_page_goes(
     assert int(kilobytes) < 300_000
 
 
-def test_an_index_page_without_end_is_left(liar: Liar, tmp_path: Path) -> None:
+def test_an_index_page_without_end_is_left(liar, tmp_path) -> None:
     liar.headers = {"Content-Type": JSON}
     liar.body = endless(b" " * 65536)
     with pytest.raises(NetworkError, match="more than 16 MiB"):
@@ -136,14 +135,14 @@ def test_an_index_page_without_end_is_left(liar: Liar, tmp_path: Path) -> None:
         ("application/pdf", "%PDF"),
     ],
 )
-def test_a_page_that_makes_no_sense_is_refused_in_a_sentence(liar: Liar, tmp_path: Path, kind: str, text: str) -> None:
+def test_a_page_that_makes_no_sense_is_refused_in_a_sentence(liar, tmp_path, kind, text) -> None:
     liar.headers = {"Content-Type": kind}
     liar.body = says(text.encode())
     with pytest.raises(NetworkError, match=r"package index"):
         fetch("demo", NAME, DIGEST, tmp_path / NAME)
 
 
-def test_a_body_without_end_stops_at_the_size_that_the_index_tells(liar: Liar, tmp_path: Path) -> None:
+def test_a_body_without_end_stops_at_the_size_that_the_index_tells(liar, tmp_path) -> None:
     files = [{"filename": NAME, "url": f"/files/{NAME}", "hashes": {"sha256": DIGEST}, "size": 100_000}]
     index = json.dumps({"meta": {"api-version": "1.1"}, "name": "demo", "files": files}).encode()
     forever = endless(b"x" * 65536)
@@ -161,9 +160,7 @@ def source(listing: str, **fields: str) -> Source:
 NOTHING = Catalog((), (), ())
 
 
-def test_the_token_of_github_is_not_sent_to_a_server_that_a_depot_calls_github(
-    liar: Liar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_token_of_github_is_not_sent_to_a_server_that_a_depot_calls_github(liar, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("GITHUB_TOKEN", "s3cret")
     liar.headers, liar.body = {"Content-Type": "application/json"}, says(b"[]")
     outcome = next(refresh([source(f"{liar.url}/repos/o/r/releases")], NOTHING, tmp_path))
@@ -183,12 +180,12 @@ def test_the_token_of_github_is_not_sent_to_a_server_that_a_depot_calls_github(
         ("https://evil.org/https://api.github.com/", False),
     ],
 )
-def test_a_token_goes_to_its_own_server_over_https_only(url: str, sent: bool) -> None:
+def test_a_token_goes_to_its_own_server_over_https_only(url, sent) -> None:
     request = requests.Request("GET", url, auth=PageToken("https://api.github.com", "s3cret")).prepare()
     assert ("Authorization" in request.headers) == sent
 
 
-def test_a_token_is_not_taken_along_by_a_redirect(liar: Liar) -> None:
+def test_a_token_is_not_taken_along_by_a_redirect(liar) -> None:
     token = PageToken(liar.url, "s3cret")
     elsewhere = liar.url.replace("127.0.0.1", "localhost")
     liar.status, liar.headers = 302, {"Location": f"{elsewhere}/other"}
@@ -199,7 +196,7 @@ def test_a_token_is_not_taken_along_by_a_redirect(liar: Liar) -> None:
     assert all("authorization" not in headers for path, headers in liar.seen if path == "/other")
 
 
-def test_a_listing_that_unpacks_to_gigabytes_is_left(liar: Liar, tmp_path: Path) -> None:
+def test_a_listing_that_unpacks_to_gigabytes_is_left(liar, tmp_path) -> None:
     liar.headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
     liar.body = says(bomb(b"[", b" ", 1 << 28))
     outcome = next(refresh([source(f"{liar.url}/repos/o/r/releases")], NOTHING, tmp_path))
@@ -209,7 +206,7 @@ def test_a_listing_that_unpacks_to_gigabytes_is_left(liar: Liar, tmp_path: Path)
 @pytest.mark.parametrize(
     "address", ["javascript:alert(1)//x-1-py3-none-any.whl", "JavaScript:x", "data:text/html,x", " javascript:x"]
 )
-def test_an_address_that_runs_a_script_is_not_a_link_on_the_page(address: str) -> None:
+def test_an_address_that_runs_a_script_is_not_a_link_on_the_page(address) -> None:
     tags = ("cp312", "cp312", "linux_x86_64")
     wheel = PublishedWheel("flash-attn", "2.8.3", "12", "2.8", True, *tags, "evil", address, 1, "", True, (), "")
     unseen = wheel._replace(seen=False)

@@ -74,7 +74,7 @@ def writer(request: pytest.FixtureRequest, quick_library: Path, real_depot: Path
 
 
 @pytest.mark.nvcc
-def test_a_link_in_place_of_any_folder_or_file_is_neither_followed_nor_replaced(writer: Writer, tmp_path: Path) -> None:
+def test_a_link_in_place_of_any_folder_or_file_is_neither_followed_nor_replaced(writer, tmp_path) -> None:
     out, away, victim = tmp_path / "out", tmp_path / "away", tmp_path / "home"
     assert writer(out).status == 0
     shutil.copytree(out, victim, symlinks=True)
@@ -103,7 +103,7 @@ def test_a_link_in_place_of_any_folder_or_file_is_neither_followed_nor_replaced(
 
 @pytest.mark.nvcc
 @pytest.mark.parametrize("writer", ["get", "cargo", "candle-crate"], indirect=True)
-def test_a_folder_that_holds_something_else_is_refused_and_left_untouched(writer: Writer, tmp_path: Path) -> None:
+def test_a_folder_that_holds_something_else_is_refused_and_left_untouched(writer, tmp_path) -> None:
     (tmp_path / "Cargo.toml").write_bytes(b"mine")
     done = writer(tmp_path)
     assert (done.status, str(tmp_path) in done.err) == (2, True)
@@ -111,7 +111,7 @@ def test_a_folder_that_holds_something_else_is_refused_and_left_untouched(writer
 
 
 @pytest.mark.nvcc
-def test_a_file_that_was_changed_since_it_was_written_is_kept(writer: Writer, tmp_path: Path) -> None:
+def test_a_file_that_was_changed_since_it_was_written_is_kept(writer, tmp_path) -> None:
     out = tmp_path / "out"
     assert writer(out).status == 0
     files = [path for path in sorted(out.rglob("*")) if path.is_file() and not path.is_symlink()]
@@ -129,9 +129,7 @@ def test_a_file_that_was_changed_since_it_was_written_is_kept(writer: Writer, tm
 
 @pytest.mark.nvcc
 @pytest.mark.parametrize("command", ["get", "vendor"])
-def test_a_manifest_that_was_found_removes_nothing_behind_a_link(
-    quick_library: Path, real_depot: Path, tmp_path: Path, command: str
-) -> None:
+def test_a_manifest_that_was_found_removes_nothing_behind_a_link(quick_library, real_depot, tmp_path, command) -> None:
     home, out = tmp_path / "ssh", tmp_path / "o"
     home.mkdir()
     (home / "authorized_keys").write_bytes(SECRET)
@@ -151,7 +149,7 @@ def test_a_manifest_that_was_found_removes_nothing_behind_a_link(
 @pytest.mark.nvcc
 @pytest.mark.parametrize("place", ["notes.txt", "lib/notes.txt"])
 def test_a_manifest_that_was_found_removes_no_file_that_it_does_not_know_by_its_bytes(
-    quick_library: Path, real_depot: Path, tmp_path: Path, place: str
+    quick_library, real_depot, tmp_path, place
 ) -> None:
     get = ("get", "--profile", "quick", "--arch", "80,90", "--depot", real_depot, "--out", tmp_path / "out")
     assert run(*get).status == 0
@@ -166,9 +164,7 @@ def test_a_manifest_that_was_found_removes_no_file_that_it_does_not_know_by_its_
 
 @pytest.mark.nvcc
 @pytest.mark.parametrize("name", [".gitattributes", "vendor.json"])
-def test_a_secret_behind_a_link_is_not_copied_into_the_repository(
-    quick_library: Path, tmp_path: Path, name: str
-) -> None:
+def test_a_secret_behind_a_link_is_not_copied_into_the_repository(quick_library, tmp_path, name) -> None:
     key, prebuilt = tmp_path / "id_ed25519", tmp_path / "project/prebuilt"
     key.write_bytes(SECRET)
     prebuilt.mkdir(parents=True)
@@ -181,14 +177,14 @@ def test_a_secret_behind_a_link_is_not_copied_into_the_repository(
 
 
 @pytest.mark.nvcc
-def test_a_named_pipe_does_not_keep_a_command_waiting(quick_library: Path, tmp_path: Path) -> None:
+def test_a_named_pipe_does_not_keep_a_command_waiting(quick_library, tmp_path) -> None:
     os.mkfifo(tmp_path / ".gitattributes")
     done = run("vendor", tmp_path, "--library", quick_library)
     assert (done.status, "is not a regular file" in done.err) == (2, True)
 
 
 @pytest.mark.nvcc
-def test_sources_and_libraries_that_are_links_are_not_copied(quick_library: Path, crate: Path, tmp_path: Path) -> None:
+def test_sources_and_libraries_that_are_links_are_not_copied(quick_library, crate, tmp_path) -> None:
     key = tmp_path / "id_ed25519"
     key.write_bytes(SECRET)
     sources: Path = shutil.copytree(crate, tmp_path / "crate")
@@ -217,7 +213,7 @@ def test_sources_and_libraries_that_are_links_are_not_copied(quick_library: Path
 
 @pytest.mark.nvcc
 @pytest.mark.parametrize("kind", ["link", "other wheel"])
-def test_a_wheel_replaces_nothing_that_has_its_name(real_depot: Path, tmp_path: Path, kind: str) -> None:
+def test_a_wheel_replaces_nothing_that_has_its_name(real_depot, tmp_path, kind) -> None:
     wheel = ("wheel", "--profile", "quick", "--arch", "80,90", "--depot", real_depot, "--out", tmp_path / "dist")
     made = Path(run(*wheel).out.strip())
     first = made.read_bytes()
@@ -238,7 +234,7 @@ def test_a_wheel_replaces_nothing_that_has_its_name(real_depot: Path, tmp_path: 
 
 @pytest.mark.nvcc
 @pytest.mark.parametrize("out", ["/dev/null/x", "/dev/null", "loop/x", "loop"])
-def test_a_path_that_no_folder_can_have_is_named(real_depot: Path, tmp_path: Path, out: str) -> None:
+def test_a_path_that_no_folder_can_have_is_named(real_depot, tmp_path, out) -> None:
     (tmp_path / "loop").symlink_to("loop")
     words = ("--profile", "quick", "--arch", "80,90", "--depot", real_depot, "--out", tmp_path / out)
     for command in ("get", "wheel"):
@@ -252,7 +248,7 @@ def write(folder: Path, *files: OutputFile) -> None:
 
 
 @pytest.mark.parametrize("place", ["a", "a/b", "a/b/c.txt"])
-def test_no_link_is_followed(tmp_path: Path, place: str) -> None:
+def test_no_link_is_followed(tmp_path, place) -> None:
     out, victim = tmp_path / "out", tmp_path / "victim"
     write(out, OutputFile.of("a/b/c.txt", b"old"))
     shutil.copytree(out, victim)
@@ -267,7 +263,7 @@ def test_no_link_is_followed(tmp_path: Path, place: str) -> None:
     assert [path.name for path in out.iterdir() if path.name.startswith(".flashdepot-export")] == []
 
 
-def test_a_killed_run_is_finished_by_the_next(tmp_path: Path, monkeypatch) -> None:
+def test_a_killed_run_is_finished_by_the_next(tmp_path, monkeypatch) -> None:
     out = tmp_path / "out"
     names = ("a", "b/b", "c/c/c")
     move = Path.replace
@@ -298,7 +294,7 @@ def test_a_killed_run_is_finished_by_the_next(tmp_path: Path, monkeypatch) -> No
     ["../x", "/x", "a/../../x", "", ".", "a//b", "C:/x", "a\\..\\x", "con", "lib/NUL.txt", ".git/hooks/pre-commit",
      ".GIT/config", "git~1/config", "a/x.", "a/\x1b[2J"],
 )  # fmt: skip
-def test_a_name_that_leads_elsewhere_is_refused_on_every_system(tmp_path: Path, place: str) -> None:
+def test_a_name_that_leads_elsewhere_is_refused_on_every_system(tmp_path, place) -> None:
     with pytest.raises(IntegrityError):
         require_safe(place)
     with pytest.raises(IntegrityError):

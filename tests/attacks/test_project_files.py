@@ -60,7 +60,7 @@ def flashdepot(tmp_path: Path, project: Path) -> Run:
 
 
 @pytest.mark.parametrize("spelled", ["./evil", "evil/", "src/../evil"])
-def test_a_compiler_that_a_project_names_runs_only_after_consent(project: Path, flashdepot: Run, spelled: str) -> None:
+def test_a_compiler_that_a_project_names_runs_only_after_consent(project, flashdepot, spelled) -> None:
     file = write(project, f'cuda = "{spelled}"\narch = [80]\n')
     for command in ("get", "build", "wheel"):
         done = flashdepot(command)
@@ -72,7 +72,7 @@ def test_a_compiler_that_a_project_names_runs_only_after_consent(project: Path, 
     assert has_run(project)
 
 
-def test_consent_is_for_the_file_as_it_was(project: Path, flashdepot: Run) -> None:
+def test_consent_is_for_the_file_as_it_was(project, flashdepot) -> None:
     file = write(project, 'cuda = "./other"\narch = [80]\n')
     assert flashdepot("trust").returncode == 0
     write(project, 'cuda = "./evil"\narch = [80]\n')
@@ -83,7 +83,7 @@ def test_consent_is_for_the_file_as_it_was(project: Path, flashdepot: Run) -> No
     }
 
 
-def test_consent_can_be_taken_back(project: Path, flashdepot: Run) -> None:
+def test_consent_can_be_taken_back(project, flashdepot) -> None:
     file = write(project, 'cuda = "./evil"\narch = [80]\n')
     assert flashdepot("trust", str(file)).returncode == 0
     assert flashdepot("trust", "--remove").returncode == 0
@@ -93,7 +93,7 @@ def test_consent_can_be_taken_back(project: Path, flashdepot: Run) -> None:
     assert "was not trusted" in flashdepot("trust", "--remove").stderr
 
 
-def test_consent_is_for_one_place(project: Path, flashdepot: Run, tmp_path: Path) -> None:
+def test_consent_is_for_one_place(project, flashdepot, tmp_path) -> None:
     text = 'cuda = "./evil"\narch = [80]\n'
     write(project, text)
     assert flashdepot("trust").returncode == 0
@@ -112,7 +112,7 @@ def test_consent_is_for_one_place(project: Path, flashdepot: Run, tmp_path: Path
         ('upstream = "kernels"', "It takes the source from kernels"),
     ],
 )
-def test_source_from_elsewhere_needs_consent(project: Path, flashdepot: Run, text: str, said: str) -> None:
+def test_source_from_elsewhere_needs_consent(project, flashdepot, text, said) -> None:
     write(project, f"{text}\narch = [80]\n")
     done = flashdepot("get")
     assert done.returncode == 2
@@ -122,25 +122,25 @@ def test_source_from_elsewhere_needs_consent(project: Path, flashdepot: Run, tex
 @pytest.mark.parametrize(
     "text", ["arch = [61]", 'arch = [61]\ncuda = "13.0"\nupstream = "2.8.3.post2"\nprofile = "quick"']
 )
-def test_versions_and_selections_need_none(project: Path, flashdepot: Run, text: str) -> None:
+def test_versions_and_selections_need_none(project, flashdepot, text) -> None:
     write(project, text)
     assert "sm_61 cannot run" in flashdepot("get").stderr
 
 
-def test_what_the_command_line_sets_is_not_asked_about(project: Path, flashdepot: Run) -> None:
+def test_what_the_command_line_sets_is_not_asked_about(project, flashdepot) -> None:
     write(project, 'cuda = "./evil"\narch = [61]\n')
     assert "sm_61 cannot run" in flashdepot("get", "--cuda", "13.0").stderr
 
 
 @pytest.mark.parametrize("word", ["auto", "13.0"])
-def test_a_folder_here_that_is_called_as_a_choice_of_cuda_is_not_run(project: Path, flashdepot: Run, word: str) -> None:
+def test_a_folder_here_that_is_called_as_a_choice_of_cuda_is_not_run(project, flashdepot, word) -> None:
     plant(project / word)
     flashdepot("get", "--arch", "80", "--cuda", word)
     assert not (project / "ran").exists()
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root can give a file to another user")
-def test_a_file_of_another_user_is_refused_and_can_be_trusted(project: Path, flashdepot: Run) -> None:
+def test_a_file_of_another_user_is_refused_and_can_be_trusted(project, flashdepot) -> None:
     file = write(project, "arch = [61]\n")
     os.chown(file, SOMEBODY, SOMEBODY)
     done = flashdepot("get")
@@ -150,13 +150,13 @@ def test_a_file_of_another_user_is_refused_and_can_be_trusted(project: Path, fla
     assert "sm_61 cannot run" in flashdepot("get").stderr
 
 
-def test_a_file_that_everybody_may_exchange_is_refused(project: Path, flashdepot: Run) -> None:
+def test_a_file_that_everybody_may_exchange_is_refused(project, flashdepot) -> None:
     file = write(project, "arch = [61]\n")
     file.parent.chmod(0o777)
     assert "verybody may write to its folder" in flashdepot("get").stderr
 
 
-def test_a_link_is_judged_by_the_file_that_it_leads_to(project: Path, flashdepot: Run, tmp_path: Path) -> None:
+def test_a_link_is_judged_by_the_file_that_it_leads_to(project, flashdepot, tmp_path) -> None:
     open_folder = tmp_path / "open"
     open_folder.mkdir()
     (open_folder / "x.toml").write_text("arch = [61]\n")
@@ -165,9 +165,7 @@ def test_a_link_is_judged_by_the_file_that_it_leads_to(project: Path, flashdepot
     assert "verybody may write to its folder" in flashdepot("get").stderr
 
 
-def test_a_list_of_consents_that_everybody_may_write_to_is_not_trusted(
-    project: Path, flashdepot: Run, tmp_path: Path
-) -> None:
+def test_a_list_of_consents_that_everybody_may_write_to_is_not_trusted(project, flashdepot, tmp_path) -> None:
     write(project, 'cuda = "./evil"\narch = [80]\n')
     assert flashdepot("trust").returncode == 0
     (tmp_path / "config" / "flashdepot" / "trusted.json").chmod(0o666)
@@ -176,7 +174,7 @@ def test_a_list_of_consents_that_everybody_may_write_to_is_not_trusted(
 
 
 @pytest.mark.parametrize("text", ["a = " + "[" * 100_000, "a" + ".a" * 100_000 + " = 1", "#" * (1 << 21)])
-def test_a_file_that_is_nested_or_large_is_refused_in_a_sentence(project: Path, flashdepot: Run, text: str) -> None:
+def test_a_file_that_is_nested_or_large_is_refused_in_a_sentence(project, flashdepot, text) -> None:
     write(project, text)
     done = flashdepot("get")
     assert done.returncode == 2
@@ -186,7 +184,7 @@ def test_a_file_that_is_nested_or_large_is_refused_in_a_sentence(project: Path, 
 
 
 @pytest.mark.parametrize(("answer", "runs"), [("y", True), ("n", False), ("", False)])
-def test_on_a_terminal_the_user_is_asked(project: Path, tmp_path: Path, answer: str, runs: bool) -> None:
+def test_on_a_terminal_the_user_is_asked(project, tmp_path, answer, runs) -> None:
     write(project, 'cuda = "./evil"\narch = [80]\n')
     words = ("get", "--yes")  # to compiling, which is another question
     seen = at_a_terminal(*words, types={"[y/N]": f"{answer}\n"}, cwd=project, environment=variables(tmp_path))

@@ -65,7 +65,7 @@ COMMANDS = {
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_modules_in_the_current_folder_in_pythonpath_and_in_the_users_site_do_not_run(
-    trap: Trap, venv: Path, tmp_path: Path, command: str
+    trap, venv, tmp_path, command
 ) -> None:
     """The folder is one that somebody downloaded a wheel into."""
     downloads = trap.set_in(tmp_path / "downloads")
@@ -88,7 +88,7 @@ def test_modules_in_the_current_folder_in_pythonpath_and_in_the_users_site_do_no
 
 
 @posix("folder of a user's own packages that HOME names")
-def test_the_users_site_of_an_interpreter_outside_of_an_environment_does_not_run(trap: Trap, tmp_path: Path) -> None:
+def test_the_users_site_of_an_interpreter_outside_of_an_environment_does_not_run(trap, tmp_path) -> None:
     """A virtual environment has no such folder; the interpreter that it was made of has."""
     python = str(Path(sys.base_prefix, "bin", f"python{sys.version_info[0]}.{sys.version_info[1]}"))
     home = {**os.environ, "HOME": str(tmp_path / "home")}
@@ -101,14 +101,14 @@ def test_the_users_site_of_an_interpreter_outside_of_an_environment_does_not_run
     assert "usercustomize.py" in trap.caught, "the trap is where Python looks"
 
 
-def test_the_trap_catches_an_interpreter_that_is_not_isolated(trap: Trap, venv: Path, tmp_path: Path) -> None:
+def test_the_trap_catches_an_interpreter_that_is_not_isolated(trap, venv, tmp_path) -> None:
     folder = trap.set_in(tmp_path / "downloads")
     subprocess.run([venv / "bin" / "python", "-c", "import json"], cwd=folder, check=False)
     assert "json.py" in trap.caught
 
 
 def test_what_an_interpreter_starts_gets_no_python_variables_and_the_current_folder_is_not_its_own(
-    venv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    venv, tmp_path, monkeypatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("PYTHONPATH", "PYTHONHOME", "PYTHONUSERBASE", "PythonStartup"):
@@ -118,9 +118,7 @@ def test_what_an_interpreter_starts_gets_no_python_variables_and_the_current_fol
     assert done.stdout == f"['PYTHONDONTWRITEBYTECODE'] {venv / 'bin'}\n"
 
 
-def test_an_empty_part_of_the_library_path_does_not_mean_the_current_folder(
-    trap: Trap, venv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_empty_part_of_the_library_path_does_not_mean_the_current_folder(trap, venv, tmp_path, monkeypatch) -> None:
     """`export LD_LIBRARY_PATH=$LD_LIBRARY_PATH:/opt/lib` leaves one where there was no such variable."""
     source = 'extern int puts(const char *); __attribute__((constructor)) void f(void) { puts("planted"); }'
     planted = forge.shared_library(tmp_path, source, name="libplanted.so")
@@ -145,9 +143,7 @@ def planted_venv(folder: Path, trap: Trap) -> Path:
 @needs_root
 @pytest.mark.parametrize("what", [".venv", ".venv/bin", ".venv/bin/python", ".venv/pyvenv.cfg"])
 @pytest.mark.parametrize("command", [["host"], ["doctor", "install"], ["resolve"], ["install"], ["verify"]])
-def test_the_venv_of_another_user_above_is_not_started(
-    trap: Trap, tmp_path: Path, what: str, command: list[str]
-) -> None:
+def test_the_venv_of_another_user_above_is_not_started(trap, tmp_path, what, command) -> None:
     shared = tmp_path / "shared"
     python = planted_venv(shared, trap)
     (python.parents[1] / "pyvenv.cfg").touch()
@@ -162,7 +158,7 @@ def test_the_venv_of_another_user_above_is_not_started(
 
 
 @posix("modes of files")
-def test_a_venv_that_everybody_may_write_to_is_not_started(trap: Trap, tmp_path: Path) -> None:
+def test_a_venv_that_everybody_may_write_to_is_not_started(trap, tmp_path) -> None:
     python = planted_venv(tmp_path / "project", trap)
     python.parent.chmod(0o777)
     done = flashdepot_in(tmp_path / "project", "host")
@@ -171,7 +167,7 @@ def test_a_venv_that_everybody_may_write_to_is_not_started(trap: Trap, tmp_path:
 
 
 @needs_root
-def test_a_venv_that_is_named_is_trusted(trap: Trap, tmp_path: Path) -> None:
+def test_a_venv_that_is_named_is_trusted(trap, tmp_path) -> None:
     python = planted_venv(tmp_path / "shared", trap)
     os.chown(python.parents[1], 65_000, -1)
     flashdepot_in(tmp_path / "shared", "host", "--python", ".venv")

@@ -15,7 +15,6 @@ import pytest
 
 from flashdepot.errors import FlashdepotError, IntegrityError, NetworkError
 from flashdepot.events import Events
-from flashdepot.model.manifest import Manifest
 from flashdepot.model.remote import RemoteSettings
 from flashdepot.net.download import Remote
 from flashdepot.net.fetch import fetch, fetch_url
@@ -24,7 +23,6 @@ from flashdepot.remotes.statements import blob_place
 from flashdepot.remotes.stores import open_store
 from flashdepot.remotes.stores.bucket import confined
 from flashdepot.resolve.own_indexes import read_index_record
-from support.machines import Party
 from support.servers import Raw, RemoteServer
 
 
@@ -70,7 +68,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("answer", HOSTILE)
-def test_whatever_a_remote_answers_is_a_miss_and_the_build_continues(answer: str, raw: Raw, reader: Party) -> None:
+def test_whatever_a_remote_answers_is_a_miss_and_the_build_continues(answer, raw, reader) -> None:
     raw.reply = lambda _: HOSTILE[answer]
     team = RemoteSettings("team", raw.url, timeout=1.0)
     assert reader.fetch(team) is None
@@ -91,9 +89,7 @@ def test_whatever_a_remote_answers_is_a_miss_and_the_build_continues(answer: str
 
 
 @pytest.mark.parametrize("answer", HOSTILE)
-def test_whatever_an_index_or_a_mirror_answers_is_an_error_of_the_network(
-    answer: str, raw: Raw, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_whatever_an_index_or_a_mirror_answers_is_an_error_of_the_network(answer, raw, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("flashdepot.net.errors.WAITS", ())
     raw.reply = lambda _: HOSTILE[answer]
     monkeypatch.setenv("PIP_INDEX_URL", f"{raw.url}/simple/")
@@ -114,9 +110,7 @@ DRIPS = {
 
 @pytest.mark.parametrize("what", DRIPS)
 @pytest.mark.parametrize("place", ["a package index", "our index"])
-def test_an_index_that_sends_without_end_is_left_after_some_time(
-    what: str, place: str, raw: Raw, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_index_that_sends_without_end_is_left_after_some_time(what, place, raw, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("PIP_TIMEOUT", "0.3")
     monkeypatch.setenv("PIP_INDEX_URL", f"{raw.url}/simple/")
     raw.reply, raw.drip = (lambda _: DRIPS[what][0]), DRIPS[what][1]
@@ -128,9 +122,7 @@ def test_an_index_that_sends_without_end_is_left_after_some_time(
         ask()
 
 
-def test_a_server_that_asks_for_more_time_again_and_again_is_left(
-    raw: Raw, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_asks_for_more_time_again_and_again_is_left(raw, tmp_path, monkeypatch) -> None:
     slept: list[float] = []
     monkeypatch.setattr("flashdepot.net.errors.time.sleep", slept.append)
     whole = b"x" * 50
@@ -172,9 +164,7 @@ RANGES = {
 
 @pytest.mark.parametrize("begun", [b"the beginn", b"something e", b"the beginning, and the re"])
 @pytest.mark.parametrize("how", RANGES)
-def test_a_download_that_continues_is_right_whatever_the_server_makes_of_ranges(
-    how: str, begun: bytes, raw: Raw, tmp_path: Path
-) -> None:
+def test_a_download_that_continues_is_right_whatever_the_server_makes_of_ranges(how, begun, raw, tmp_path) -> None:
     whole = b"the beginning, and the rest"
 
     def reply(request: bytes) -> bytes:
@@ -201,9 +191,7 @@ CLOUDS = [
 
 
 @pytest.mark.parametrize(("cloud", "environment", "plain", "host"), CLOUDS)
-def test_plain_http_is_spoken_with_a_bucket_only_where_its_endpoint_is_plain(
-    cloud: str, environment: dict[str, str], plain: bool, host: str
-) -> None:
+def test_plain_http_is_spoken_with_a_bucket_only_where_its_endpoint_is_plain(cloud, environment, plain, host) -> None:
     options = confined(cloud, environment)
     assert options["allow_http"] == plain
     assert host in options["proxy_excludes"].split(",")
@@ -225,9 +213,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> RemoteSettings:
 
 
 @pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
-def test_no_redirect_takes_a_session_token_of_a_bucket_to_another_server(
-    code: int, raw: Raw, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_no_redirect_takes_a_session_token_of_a_bucket_to_another_server(code, raw, monkeypatch, tmp_path) -> None:
     pytest.importorskip("obstore")
     with contextlib.closing(Raw()) as thief:
         thief.reply = lambda _: ok("Content-Length: 4", body=b"evil")
@@ -246,7 +232,7 @@ def test_no_redirect_takes_a_session_token_of_a_bucket_to_another_server(
 
 
 @pytest.mark.parametrize("method", ["read", "write"])
-def test_credentials_of_a_web_server_go_to_no_other(method: str, raw: Raw) -> None:
+def test_credentials_of_a_web_server_go_to_no_other(method, raw) -> None:
     netrc = Path.home() / ".netrc"
     netrc.write_text("machine 127.0.0.1 login me password s3cret\n")
     netrc.chmod(0o600)
@@ -277,9 +263,7 @@ def certificate(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["web", "bucket"])
-def test_no_redirect_leads_from_https_to_http(
-    kind: str, certificate: Path, raw: Raw, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_redirect_leads_from_https_to_http(kind, certificate, raw, monkeypatch) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
     with contextlib.closing(Raw(lambda plain: context.wrap_socket(plain, server_side=True))) as honest:
@@ -311,9 +295,7 @@ def damage(server: RemoteServer, name: str) -> bytes:
     return right
 
 
-def test_push_verify_writes_again_what_has_other_bytes_of_the_right_size(
-    pushed: Manifest, maker: Party, reader: Party, team: RemoteSettings, server: RemoteServer
-) -> None:
+def test_push_verify_writes_again_what_has_other_bytes_of_the_right_size(pushed, maker, reader, team, server) -> None:
     before = dict(server.files)
     for name in server.blobs():
         damage(server, name)
@@ -325,9 +307,7 @@ def test_push_verify_writes_again_what_has_other_bytes_of_the_right_size(
     assert reader.fetch(team) == pushed
 
 
-def test_what_a_reader_got_wrong_is_said_with_what_repairs_it(
-    pushed: Manifest, reader: Party, team: RemoteSettings, server: RemoteServer
-) -> None:
+def test_what_a_reader_got_wrong_is_said_with_what_repairs_it(pushed, reader, team, server) -> None:
     damage(server, blob_place(max(pushed.files, key=lambda file: file.size).digest))
     assert reader.fetch(team) is None
     assert "flashdepot depot push --verify" in reader.warnings[-1]
@@ -342,7 +322,7 @@ def disk(tmp_path: Path) -> Path:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="symbolic links need a right there")
 @pytest.mark.parametrize("link", ["blobs", "blobs/sha256", "signed", "signed/libraries", "tmp", "to a folder above"])
-def test_a_link_in_a_folder_remote_leads_no_push_out_of_it(link: str, maker: Party, disk: Path, tmp_path: Path) -> None:
+def test_a_link_in_a_folder_remote_leads_no_push_out_of_it(link, maker, disk, tmp_path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     place = disk / ("blobs" if link.startswith("to") else link)
@@ -360,7 +340,7 @@ def test_a_link_in_a_folder_remote_leads_no_push_out_of_it(link: str, maker: Par
 @pytest.mark.skipif(sys.platform == "win32", reason="symbolic links and FIFOs")
 @pytest.mark.parametrize("kind", ["file", "fifo", "device", "folder"])
 def test_a_link_in_place_of_a_file_of_a_folder_remote_is_not_read_and_is_replaced(
-    kind: str, maker: Party, reader: Party, disk: Path, tmp_path: Path
+    kind, maker, reader, disk, tmp_path
 ) -> None:
     remote = RemoteSettings("disk", disk.as_uri(), timeout=2.0)
     reader.trust(maker.key())
@@ -382,7 +362,7 @@ def test_a_link_in_place_of_a_file_of_a_folder_remote_is_not_read_and_is_replace
     assert reader.fetch(remote) == manifest
 
 
-def test_what_killed_pushes_began_to_write_does_not_stay_in_a_folder_remote(maker: Party, disk: Path) -> None:
+def test_what_killed_pushes_began_to_write_does_not_stay_in_a_folder_remote(maker, disk) -> None:
     remote = RemoteSettings("disk", disk.as_uri())
     (disk / "tmp").mkdir()
     old, young = disk / "tmp" / "1-old", disk / "tmp" / "2-young"
@@ -394,7 +374,7 @@ def test_what_killed_pushes_began_to_write_does_not_stay_in_a_folder_remote(make
     assert [path.name for path in (disk / "tmp").iterdir()] == ["2-young"]
 
 
-def test_a_folder_that_is_not_mounted_is_not_made(maker: Party, tmp_path: Path) -> None:
+def test_a_folder_that_is_not_mounted_is_not_made(maker, tmp_path) -> None:
     maker.key()
     with pytest.raises(NetworkError, match="there is no folder"):
         maker.push(RemoteSettings("disk", (tmp_path / "gone").as_uri()), maker.store())

@@ -24,7 +24,6 @@ from flashdepot.process.child import Child
 from support import forge
 from support.depots import make_older, record_unit
 from support.tools import User, needs_users
-from support.venvs import Run, Venv
 
 GROUP = 60100
 ALICE, BOB = User(60001, (GROUP,)), User(60002, (GROUP,))
@@ -87,7 +86,7 @@ def store(user: User, root: Path, place: Path, name: str) -> subprocess.Complete
 
 @needs_users
 @pytest.mark.parametrize("user", [BOB, MALLORY], ids=["a colleague", "somebody else"])
-def test_a_private_depot_is_nobody_elses_to_write(place: Path, user: User) -> None:
+def test_a_private_depot_is_nobody_elses_to_write(place, user) -> None:
     root = work_of(ALICE, place) / "depot"
     store(ALICE, root, place, "one")
     done = user.python(STORE, root, work_of(user, place), "two")
@@ -97,7 +96,7 @@ def test_a_private_depot_is_nobody_elses_to_write(place: Path, user: User) -> No
 
 @needs_users
 @pytest.mark.parametrize("trust", ["", str(ALICE.uid)])
-def test_the_depot_of_another_user_is_used_only_if_that_user_is_trusted(place: Path, trust: str) -> None:
+def test_the_depot_of_another_user_is_used_only_if_that_user_is_trusted(place, trust) -> None:
     root = work_of(ALICE, place) / "depot"
     store(ALICE, root, place, "one")
     root.parent.chmod(0o755)
@@ -109,9 +108,7 @@ def test_the_depot_of_another_user_is_used_only_if_that_user_is_trusted(place: P
 @pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
 @pytest.mark.parametrize("name", ["", *FOLDERS])
 @pytest.mark.parametrize("mode", [0o777, 0o1777, 0o775, 0o3775])
-def test_a_folder_that_others_may_write_into_is_refused_until_init_fixes_it(
-    tmp_path: Path, name: str, mode: int
-) -> None:
+def test_a_folder_that_others_may_write_into_is_refused_until_init_fixes_it(tmp_path, name, mode) -> None:
     folder = tmp_path / "depot" / name
     folder.mkdir(parents=True)
     Depot(tmp_path / "depot")
@@ -125,7 +122,7 @@ def test_a_folder_that_others_may_write_into_is_refused_until_init_fixes_it(
 
 
 @needs_users
-def test_members_of_a_group_write_into_one_folder_remote_whatever_their_umask(place: Path) -> None:
+def test_members_of_a_group_write_into_one_folder_remote_whatever_their_umask(place) -> None:
     root = place / "remote"
     root.mkdir()
     os.chown(root, -1, GROUP)
@@ -145,7 +142,7 @@ open_store(RemoteSettings("team", f"file://{sys.argv[1]}")).write(*(word.encode(
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-def test_no_folder_of_a_depot_is_a_link(tmp_path: Path, name: str) -> None:
+def test_no_folder_of_a_depot_is_a_link(tmp_path, name) -> None:
     victim = tmp_path / "victim"
     (victim / "work-1-abc").mkdir(parents=True)
     (victim / "precious").write_text("precious")
@@ -159,7 +156,7 @@ def test_no_folder_of_a_depot_is_a_link(tmp_path: Path, name: str) -> None:
     assert contents(tmp_path) == before
 
 
-def test_gc_follows_no_link_deeper_in_the_depot(tmp_path: Path) -> None:
+def test_gc_follows_no_link_deeper_in_the_depot(tmp_path) -> None:
     depot = Depot(tmp_path / "depot")
     record = record_unit(depot, tmp_path / "work")
     victim = tmp_path / "victim"
@@ -180,7 +177,7 @@ def test_gc_follows_no_link_deeper_in_the_depot(tmp_path: Path) -> None:
     assert record.name
 
 
-def test_a_log_that_is_a_link_empties_nothing(tmp_path: Path) -> None:
+def test_a_log_that_is_a_link_empties_nothing(tmp_path) -> None:
     victim, log = tmp_path / "victim", tmp_path / "unit.log"
     victim.write_text("precious")
     log.symlink_to(victim)
@@ -190,7 +187,7 @@ def test_a_log_that_is_a_link_empties_nothing(tmp_path: Path) -> None:
     assert log.read_text() == "compiled\n"
 
 
-def test_a_lock_that_is_a_link_empties_nothing(tmp_path: Path) -> None:
+def test_a_lock_that_is_a_link_empties_nothing(tmp_path) -> None:
     depot = Depot(tmp_path / "depot")
     victim = tmp_path / "victim"
     victim.write_text("precious")
@@ -202,7 +199,7 @@ def test_a_lock_that_is_a_link_empties_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["a file", "a folder under a file", "a loop"])
-def test_what_cannot_be_a_depot_is_named(tmp_path: Path, kind: str) -> None:
+def test_what_cannot_be_a_depot_is_named(tmp_path, kind) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "loop").symlink_to("loop")
     root = tmp_path / {"a file": "file", "a folder under a file": "file/depot", "a loop": "loop/depot"}[kind]
@@ -210,7 +207,7 @@ def test_what_cannot_be_a_depot_is_named(tmp_path: Path, kind: str) -> None:
         require_safe(DepotLayout(root))
 
 
-def test_a_trusted_user_that_does_not_exist_is_a_typing_error(tmp_path: Path) -> None:
+def test_a_trusted_user_that_does_not_exist_is_a_typing_error(tmp_path) -> None:
     if os.name != "posix" or os.geteuid() != 0:
         pytest.skip("gives a folder to another user: needs root")
     os.chown(tmp_path, 60001, -1)
@@ -221,7 +218,7 @@ def test_a_trusted_user_that_does_not_exist_is_a_typing_error(tmp_path: Path) ->
 @pytest.mark.skipif(os.name != "posix", reason="errors of POSIX")
 @pytest.mark.parametrize("code", [errno.EIO, errno.ESTALE, errno.ELOOP, errno.EACCES, errno.ENAMETOOLONG, errno.ENOSPC])
 def test_an_error_of_the_disk_is_named_and_no_traceback_wherever_it_comes_from(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], code: int
+    tmp_path, monkeypatch, capfd, code
 ) -> None:
     def fail(_artifacts: Artifacts) -> list[object]:
         raise OSError(code, os.strerror(code), str(tmp_path / "depot"))
@@ -246,7 +243,7 @@ def test_a_file_that_cannot_be_read_ends_in_a_sentence() -> None:
 
 
 def test_a_wheel_of_ones_own_is_installed_with_a_depot_that_may_not_be_written(
-    command: Run, environment: Venv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command, environment, tmp_path, monkeypatch
 ) -> None:
     monkeypatch.setattr(DepotLayout, "new_temporary", lambda _layout, purpose: pytest.fail(f"it wrote {purpose}"))
     code = {"flash_attn/__init__.py": b"__version__ = '2.8.3'\n", "flash_attn_2_cuda.py": b""}

@@ -30,7 +30,7 @@ URL = "https://user:TOKEN@host/a.git"
         URL.replace("KEN", "KEN@x"),
     ],
 )
-def test_what_verbose_shows_has_no_credentials(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+def test_what_verbose_shows_has_no_credentials(monkeypatch, text) -> None:
     said: list[str] = []
     monkeypatch.setattr(running, "_listeners", [said.append])
     running.trace(text)
@@ -78,20 +78,20 @@ def run_in_shell(setup: str, words: str, folder: Path, **variables: str) -> subp
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 @pytest.mark.parametrize("words", ["--version", "depot path --json"])
-def test_closed_streams_are_as_if_nobody_read_them(tmp_path: Path, closed: str, words: str) -> None:
+def test_closed_streams_are_as_if_nobody_read_them(tmp_path, closed, words) -> None:
     done = run_in_shell(f"COMMAND {closed}", words, tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert (done.stdout != "") == (">&-" not in closed.replace("2>&-", ""))
 
 
-def test_no_file_that_is_written_takes_the_number_of_a_closed_stream(tmp_path: Path) -> None:
+def test_no_file_that_is_written_takes_the_number_of_a_closed_stream(tmp_path) -> None:
     run_in_shell("COMMAND <&- >&- 2>&-", "host --save here.json", tmp_path)
     assert (tmp_path / "here.json").read_text().startswith("{")
 
 
 @pytest.mark.parametrize("words", ["resolve", "depot ls", "get --profile quick"])
-def test_a_folder_that_is_gone_is_named(tmp_path: Path, words: str) -> None:
+def test_a_folder_that_is_gone_is_named(tmp_path, words) -> None:
     done = run_in_shell('mkdir gone && cd gone && rmdir "$PWD" && COMMAND', words, tmp_path)
     assert done.returncode == 2
     assert "The current folder cannot be used" in done.stderr
@@ -108,14 +108,14 @@ def test_a_folder_that_is_gone_is_named(tmp_path: Path, words: str) -> None:
         ("ln -s here here; XDG_CONFIG_HOME=$PWD/here COMMAND", "keys add x.pub", ""),
     ],
 )
-def test_what_the_system_refuses_is_said_with_the_limit(tmp_path: Path, setup: str, words: str, said: str) -> None:
+def test_what_the_system_refuses_is_said_with_the_limit(tmp_path, setup, words, said) -> None:
     done = run_in_shell(setup, words, tmp_path)
     assert done.returncode in {2, 3}, done.stderr
     assert said in done.stderr
     assert not [fault for fault in FAULTS if fault in done.stderr]
 
 
-def test_ctrl_c_at_any_moment_shows_no_traceback(tmp_path: Path) -> None:
+def test_ctrl_c_at_any_moment_shows_no_traceback(tmp_path) -> None:
     """From the first our import to the end. What came before is the start of Python itself."""
     chance = random.Random(1)
     env = {**os.environ, "FLASHDEPOT_HOME": str(tmp_path / "depot")}
@@ -150,9 +150,7 @@ NAMES = ["x;touch pwned #", "$(touch pwned)", "`touch pwned`", "a b", "it's", "&
         ("config/flashdepot/trusted.json", "torn", ["trust", "--list"]),
     ],
 )
-def test_pasting_a_hint_runs_nothing_that_a_folders_name_says(
-    tmp_path: Path, name: str, file: str, text: str, command: list[str]
-) -> None:
+def test_pasting_a_hint_runs_nothing_that_a_folders_name_says(tmp_path, name, file, text, command) -> None:
     world = tmp_path / name
     path = world / file
     path.parent.mkdir(parents=True)

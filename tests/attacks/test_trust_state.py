@@ -13,13 +13,11 @@ from pathlib import Path
 import pytest
 
 from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
-from flashdepot.model.manifest import Manifest
 from flashdepot.model.remote import PublicKey, RemoteSettings, TrustedKey
 from flashdepot.remotes import keys, statements
 from flashdepot.remotes.keys import SigningKey, choose_key, new_key, rotate_key
 from flashdepot.remotes.user_settings import UserSettings, today
 from flashdepot.resolve.own_indexes import read_index_record
-from support.machines import Machine, Party
 from support.own_world import CONFIG
 
 KEY = PublicKey("ci", "ab" * 32)
@@ -74,16 +72,14 @@ WAYS: dict[str, Callable[[UserSettings], None]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_user_who_ever_trusted_a_key_takes_no_unsigned_index(
-    way: str, settings: UserSettings, unsigned_index: str
-) -> None:
+def test_a_user_who_ever_trusted_a_key_takes_no_unsigned_index(way, settings, unsigned_index) -> None:
     assert read_index_record(unsigned_index).wheels == ()
     WAYS[way](settings)
     with pytest.raises(IntegrityError, match="nobody has signed it"):
         read_index_record(unsigned_index)
 
 
-def test_only_an_explicit_word_about_this_index_ends_that(user: Machine, unsigned_index: str, tmp_path: Path) -> None:
+def test_only_an_explicit_word_about_this_index_ends_that(user, unsigned_index, tmp_path) -> None:
     folder = str(tmp_path / "public")
     user.run("keys", "trust", str(KEY))
     user.run("keys", "unsigned", folder)
@@ -97,7 +93,7 @@ def test_only_an_explicit_word_about_this_index_ends_that(user: Machine, unsigne
         read_index_record(unsigned_index)
 
 
-def test_keys_of_a_project_that_was_allowed_count(user: Machine, unsigned_index: str, tmp_path: Path) -> None:
+def test_keys_of_a_project_that_was_allowed_count(user, unsigned_index, tmp_path) -> None:
     project = tmp_path / "flashdepot.toml"
     project.write_text(f'[[remote]]\nname = "team"\nurl = "https://example.org"\nkeys = ["{KEY}"]\n')
     user.run("trust", str(project))
@@ -106,7 +102,7 @@ def test_keys_of_a_project_that_was_allowed_count(user: Machine, unsigned_index:
 
 
 @pytest.mark.parametrize("text", ["", "key = 1\n", "[[key]]\n", "\x00", "unsigned = 3\n", "signatures = 'no'\n"])
-def test_a_list_of_keys_that_is_damaged_opens_nothing(text: str, settings: UserSettings, unsigned_index: str) -> None:
+def test_a_list_of_keys_that_is_damaged_opens_nothing(text, settings, unsigned_index) -> None:
     new_key(settings, "ci", None)
     (settings.folder / "keys.toml").write_text(text)
     with pytest.raises(FlashdepotError):
@@ -114,7 +110,7 @@ def test_a_list_of_keys_that_is_damaged_opens_nothing(text: str, settings: UserS
 
 
 @pytest.mark.parametrize("way", ["only", "named", "file", "pem", "renamed", "trusted again by another name"])
-def test_a_revoked_key_of_ones_own_signs_nothing(way: str, settings: UserSettings) -> None:
+def test_a_revoked_key_of_ones_own_signs_nothing(way, settings) -> None:
     made = new_key(settings, "ci", None)
     environment, name = {}, None
     if way == "named":
@@ -138,9 +134,7 @@ def test_a_revoked_key_of_ones_own_signs_nothing(way: str, settings: UserSetting
         assert [known.revoked is not None for known in settings.trusted_keys()] == [True, False]
 
 
-def test_an_old_and_a_new_key_of_one_builder_are_not_two_builders(
-    pushed: Manifest, maker: Party, team: RemoteSettings
-) -> None:
+def test_an_old_and_a_new_key_of_one_builder_are_not_two_builders(pushed, maker, team) -> None:
     rotate_key(maker.settings, "ci", 30, None)
     maker.push(team, pushed)
     opened = maker.remotes(RemoteSettings("team", team.url, builders=2)).all()[0]
@@ -150,9 +144,7 @@ def test_an_old_and_a_new_key_of_one_builder_are_not_two_builders(
 
 @pytest.mark.parametrize("make", [lambda s: new_key(s, "ci", None), lambda s: rotate_key(s, "ci", 3, None)])
 @pytest.mark.parametrize("failing", ["fsync", "write"])
-def test_a_disk_that_is_full_leaves_no_part_of_a_key(
-    failing: str, make: Callable[[UserSettings], object], settings: UserSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_is_full_leaves_no_part_of_a_key(failing, make, settings, monkeypatch) -> None:
     before = new_key(settings, "ci", None) if "rotate" in make.__code__.co_names[0] else None
 
     def full(*_: object) -> int:
@@ -243,7 +235,7 @@ print(steps)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="os.fork")
-def test_a_kill_at_any_step_of_making_or_replacing_a_key_loses_none(tmp_path: Path) -> None:
+def test_a_kill_at_any_step_of_making_or_replacing_a_key_loses_none(tmp_path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", KILL_AT_EACH_STEP, str(tmp_path)], capture_output=True, text=True, check=False
     )

@@ -40,11 +40,11 @@ from support import forge
         (b"MZ", FileKind.PE_LIBRARY),
     ],
 )
-def test_a_file_is_known_by_its_first_bytes(head: bytes, kind: FileKind) -> None:
+def test_a_file_is_known_by_its_first_bytes(head, kind) -> None:
     assert identify(Window.of(head, "file")) is kind
 
 
-def test_elf_files_are_distinguished_by_their_type(tmp_path: Path) -> None:
+def test_elf_files_are_distinguished_by_their_type(tmp_path) -> None:
     made = {
         forge.shared_library(tmp_path): FileKind.ELF_SHARED,
         forge.object_file(tmp_path, "int f;"): FileKind.ELF_OBJECT,
@@ -62,7 +62,7 @@ def test_a_pointer_tells_what_it_stands_for() -> None:
     assert read_lfs_pointer(forge.LFS_POINTER[:60]) is None
 
 
-def test_what_a_library_exports_and_needs_agrees_with_lief_and_nm(tmp_path: Path) -> None:
+def test_what_a_library_exports_and_needs_agrees_with_lief_and_nm(tmp_path) -> None:
     import lief  # noqa: PLC0415
 
     source = '#include <math.h>\nextern double other(void); __attribute__((visibility("hidden"))) int h;'
@@ -84,7 +84,7 @@ def test_what_a_library_exports_and_needs_agrees_with_lief_and_nm(tmp_path: Path
     assert read_shared_library(path).libc_floor == libc_floor
 
 
-def test_the_name_of_a_version_is_not_taken_for_an_export(tmp_path: Path) -> None:
+def test_the_name_of_a_version_is_not_taken_for_an_export(tmp_path) -> None:
     script = tmp_path / "versions"
     script.write_text("FA_1 { global: f; local: *; };")
     path = forge.shared_library(tmp_path, "int f(void) { return 1; }", f"-Wl,--version-script={script}")
@@ -93,7 +93,7 @@ def test_the_name_of_a_version_is_not_taken_for_an_export(tmp_path: Path) -> Non
         assert "FA_1" in ElfFile(window).version_definitions
 
 
-def test_a_library_without_section_headers_still_tells_its_symbols(tmp_path: Path) -> None:
+def test_a_library_without_section_headers_still_tells_its_symbols(tmp_path) -> None:
     whole = bytearray(forge.shared_library(tmp_path, "int f(void) { return 1; }").read_bytes())
     whole[40:48] = b"\0" * 8  # e_shoff
     whole[60:64] = b"\0" * 4  # e_shnum, e_shstrndx
@@ -102,7 +102,7 @@ def test_a_library_without_section_headers_still_tells_its_symbols(tmp_path: Pat
     assert elf.sections == ()
 
 
-def test_a_library_cut_at_any_section_or_segment_is_called_cut_off(tmp_path: Path) -> None:
+def test_a_library_cut_at_any_section_or_segment_is_called_cut_off(tmp_path) -> None:
     whole = forge.library_with_gpu_code(tmp_path, forge.fatbin(forge.entry(forge.SASS, 80))).read_bytes()
     elf = ElfFile(Window.of(whole, "lib.so"))
     ends = {section.window.start + section.window.size for section in elf.sections}
@@ -123,7 +123,7 @@ def test_a_windows_library_tells_what_it_imports() -> None:
             PeFile(Window.of(data[:cut], "lib.dll"))
 
 
-def test_the_members_of_a_static_library_have_their_whole_names(tmp_path: Path) -> None:
+def test_the_members_of_a_static_library_have_their_whole_names(tmp_path) -> None:
     names = ["short.o", "a_name_longer_than_sixteen.o"]
     path = forge.archive(tmp_path, *(forge.object_file(tmp_path, f"int v{i};", n) for i, n in enumerate(names)))
     whole = path.read_bytes()
@@ -154,7 +154,7 @@ def test_a_payload_that_holds_the_magic_number_is_not_taken_for_a_container() ->
 
 
 @pytest.mark.parametrize(("flags", "suffix"), [(0x11, ""), (forge.EXACT, "a"), (forge.FAMILY, "f")])
-def test_the_suffix_of_an_architecture_is_in_its_flags(flags: int, suffix: str) -> None:
+def test_the_suffix_of_an_architecture_is_in_its_flags(flags, suffix) -> None:
     assert read(forge.fatbin(forge.entry(forge.SASS, 100, flags))) == [{("SASS", f"100{suffix}", "")}]
 
 
@@ -184,13 +184,13 @@ def test_an_entry_for_no_architecture_is_called_damaged() -> None:
         (CodeKind.OTHER, "80", "80", False),
     ],
 )
-def test_which_code_runs_on_which_gpu(kind: CodeKind, code: str, gpu: str, runs: bool) -> None:
+def test_which_code_runs_on_which_gpu(kind, code, gpu, runs) -> None:
     assert GpuCode(kind, Architecture.parse(code), "").runs_on(Architecture.parse(gpu)) is runs
 
 
 @pytest.mark.nvcc
 @pytest.mark.parametrize("mode", ["none", "size", "speed"])
-def test_code_from_a_real_nvcc_is_read_whatever_its_compression(tmp_path: Path, mode: str) -> None:
+def test_code_from_a_real_nvcc_is_read_whatever_its_compression(tmp_path, mode) -> None:
     nvcc = shutil.which("nvcc")
     if nvcc is None:
         pytest.skip("no nvcc in PATH")
@@ -215,7 +215,7 @@ def read_wheel_file(path: Path) -> WheelFacts:
     return read_wheel(path, lambda _name, _copy: None)
 
 
-def test_a_whole_wheel_has_no_problems_and_hands_over_its_compiled_files(tmp_path: Path) -> None:
+def test_a_whole_wheel_has_no_problems_and_hands_over_its_compiled_files(tmp_path) -> None:
     seen = {}
     facts = read_wheel(forge.wheel(tmp_path, FILES), lambda name, copy: seen.update({name: copy.read_bytes()}))
     assert facts.problems == ()
@@ -242,26 +242,26 @@ def sha(name: str, data: bytes) -> str:
         ),
     ],
 )
-def test_a_file_without_a_digest_that_can_be_relied_on_is_named(tmp_path: Path, row: str, problem: str) -> None:
+def test_a_file_without_a_digest_that_can_be_relied_on_is_named(tmp_path, row, problem) -> None:
     path = forge.wheel(tmp_path, FILES, row={"flash_attn/_C.so": row.format("flash_attn/_C.so")})
     (found,) = read_wheel_file(path).problems
     assert problem in found
 
 
 @pytest.mark.parametrize("name", ["sha256", "sha384", "sha512"])
-def test_a_digest_of_any_strong_kind_will_do(tmp_path: Path, name: str) -> None:
+def test_a_digest_of_any_strong_kind_will_do(tmp_path, name) -> None:
     row = f"flash_attn/_C.so,{sha(name, FILES['flash_attn/_C.so'])},"
     assert read_wheel_file(forge.wheel(tmp_path, FILES, row={"flash_attn/_C.so": row})).problems == ()
 
 
-def test_a_member_that_record_does_not_list_is_named(tmp_path: Path) -> None:
+def test_a_member_that_record_does_not_list_is_named(tmp_path) -> None:
     path = forge.wheel(tmp_path, FILES)
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("flash_attn/extra.py", "")
     assert read_wheel_file(path).problems == ("'flash_attn/extra.py' is in it and not in RECORD",)
 
 
-def test_a_wheel_cut_anywhere_is_called_damaged(tmp_path: Path) -> None:
+def test_a_wheel_cut_anywhere_is_called_damaged(tmp_path) -> None:
     whole = forge.wheel(tmp_path, FILES).read_bytes()
     path = tmp_path / "flash_attn-2.8.3-cp311-cp311-linux_x86_64.whl"
     for cut in range(1, len(whole), 7):
@@ -270,7 +270,7 @@ def test_a_wheel_cut_anywhere_is_called_damaged(tmp_path: Path) -> None:
             read_wheel_file(path)
 
 
-def test_a_member_with_a_flipped_bit_is_called_damaged(tmp_path: Path) -> None:
+def test_a_member_with_a_flipped_bit_is_called_damaged(tmp_path) -> None:
     path = forge.wheel(tmp_path, {"flash_attn/_C.so": bytes(range(256)) * 64})
     data = bytearray(path.read_bytes())
     data[60] ^= 1
@@ -279,7 +279,7 @@ def test_a_member_with_a_flipped_bit_is_called_damaged(tmp_path: Path) -> None:
         read_wheel_file(path)
 
 
-def test_a_zip_that_unpacks_to_too_much_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
+def test_a_zip_that_unpacks_to_too_much_is_refused_before_it_is_unpacked(tmp_path) -> None:
     path = forge.wheel(tmp_path, FILES)
     data = bytearray(path.read_bytes())
     for at in range(len(data)):
@@ -290,7 +290,7 @@ def test_a_zip_that_unpacks_to_too_much_is_refused_before_it_is_unpacked(tmp_pat
         read_wheel_file(path)
 
 
-def test_a_zip_without_record_is_not_a_wheel(tmp_path: Path) -> None:
+def test_a_zip_without_record_is_not_a_wheel(tmp_path) -> None:
     path = tmp_path / "x-1-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("x.py", "")
@@ -324,7 +324,7 @@ def with_needed(folder: Path, letters: int) -> Window:
     return Window.of(bytes(data), "lib.so")
 
 
-def test_a_name_that_no_file_can_have_is_damage(tmp_path: Path) -> None:
+def test_a_name_that_no_file_can_have_is_damage(tmp_path) -> None:
     assert ElfFile(with_needed(tmp_path, 200)).needed[0] == "A" * 200
     with pytest.raises(IntegrityError, match="more letters than a file can have"):
         _ = ElfFile(with_needed(tmp_path, 5000)).needed

@@ -63,7 +63,7 @@ def names(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("system", COMPILERS)
-def test_a_program_that_defines_the_same_functions_links_and_each_calls_its_own(system: str, tmp_path: Path) -> None:
+def test_a_program_that_defines_the_same_functions_links_and_each_calls_its_own(system, tmp_path) -> None:
     name, runner = COMPILERS[system]
     compiler = tool(name)
     compiled = compile_source(compiler, SOURCE, tmp_path / "library.o")
@@ -82,7 +82,7 @@ def test_a_program_that_defines_the_same_functions_links_and_each_calls_its_own(
 
 
 @pytest.mark.parametrize(("system", "private"), [("linux", True), ("windows", False)])
-def test_atexit_is_the_run_times_own_on_linux_only(system: str, private: bool, tmp_path: Path) -> None:
+def test_atexit_is_the_run_times_own_on_linux_only(system, private, tmp_path) -> None:
     compiler = tool(COMPILERS[system][0])
     text = "int atexit(void (*)(void));\nvoid entry(void (*f)(void)) { atexit(f); }\n"
     compiled = compile_source(compiler, text, tmp_path / "library.o")
@@ -91,7 +91,7 @@ def test_atexit_is_the_run_times_own_on_linux_only(system: str, private: bool, t
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="large sections are those of x86-64")
-def test_code_that_is_marked_as_large_does_not_take_a_programs_panics_away(tmp_path: Path) -> None:
+def test_code_that_is_marked_as_large_does_not_take_a_programs_panics_away(tmp_path) -> None:
     large = compile_source("gcc", LARGE, tmp_path / "large.o")
     [changed] = privately([large], tmp_path / "private")
     flags = [
@@ -106,14 +106,14 @@ def test_code_that_is_marked_as_large_does_not_take_a_programs_panics_away(tmp_p
     assert subprocess.run([str(tmp_path / "program")], capture_output=True, check=False).returncode == 0
 
 
-def test_what_is_private_already_stays(tmp_path: Path) -> None:
+def test_what_is_private_already_stays(tmp_path) -> None:
     compiled = compile_source("gcc", SOURCE, tmp_path / "library.o")
     once = with_private_runtime(compiled.read_bytes(), "library.o")
     assert with_private_runtime(once, "library.o") == once
 
 
 @pytest.mark.parametrize("cut", range(0, 2000, 97))
-def test_an_object_that_is_cut_off_is_refused_or_read_and_never_more(cut: int, tmp_path: Path) -> None:
+def test_an_object_that_is_cut_off_is_refused_or_read_and_never_more(cut, tmp_path) -> None:
     data = compile_source("gcc", SOURCE, tmp_path / "library.o").read_bytes()
     with contextlib.suppress(IntegrityError):
         assert len(with_private_runtime(data[:cut], "library.o")) >= cut

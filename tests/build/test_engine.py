@@ -127,7 +127,7 @@ def together(journal: list[str]) -> int:
     return most
 
 
-def test_progress_moves_while_a_compiler_runs_and_never_goes_back(bench: Bench) -> None:
+def test_progress_moves_while_a_compiler_runs_and_never_goes_back(bench) -> None:
     for name in "ab":
         bench.source(f"{name}.src", "sleep 0.8\n")
     bench.build("ab", Limits(jobs=1, memory=64 * GB))
@@ -138,7 +138,7 @@ def test_progress_moves_while_a_compiler_runs_and_never_goes_back(bench: Bench) 
     assert 0.9 < fractions[-1] < 1, "linking is left"
 
 
-def test_progress_counts_host_sides_and_other_sources_when_the_kernels_are_there(bench: Bench) -> None:
+def test_progress_counts_host_sides_and_other_sources_when_the_kernels_are_there(bench) -> None:
     unit = parse_unit("flash_fwd_hdim64_bf16_sm80")
     assert unit is not None
 
@@ -166,7 +166,7 @@ def test_progress_counts_host_sides_and_other_sources_when_the_kernels_are_there
     assert len({state.fraction for state in bench.notes.states}) > 3
 
 
-def test_what_was_compiled_once_is_not_compiled_again(bench: Bench) -> None:
+def test_what_was_compiled_once_is_not_compiled_again(bench) -> None:
     bench.source("common.h", "1")
     for name in "abc":
         bench.source(f"{name}.src", "include common.h")
@@ -179,7 +179,7 @@ def test_what_was_compiled_once_is_not_compiled_again(bench: Bench) -> None:
     assert len(bench.journal) == 6
 
 
-def test_a_changed_header_recompiles_only_those_that_include_it(bench: Bench) -> None:
+def test_a_changed_header_recompiles_only_those_that_include_it(bench) -> None:
     bench.source("one.h", "1")
     bench.source("two.h", "2")
     bench.source("unused.h", "3")
@@ -194,7 +194,7 @@ def test_a_changed_header_recompiles_only_those_that_include_it(bench: Bench) ->
     assert bench.build("ab").compiled == frozenset(), "going back finds what was there before"
 
 
-def test_keys_do_not_depend_on_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_do_not_depend_on_the_folder(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("FAKE_JOURNAL", "")
     keys = []
     for name in ("here", "there"):
@@ -206,7 +206,7 @@ def test_keys_do_not_depend_on_the_folder(tmp_path: Path, monkeypatch: pytest.Mo
     assert keys[0] == keys[1]
 
 
-def test_an_object_that_was_damaged_is_made_again(bench: Bench) -> None:
+def test_an_object_that_was_damaged_is_made_again(bench) -> None:
     bench.source("a.src", "hello")
     digest = bench.build("a").actions["a"].object.digest
     blob = bench.depot.layout.blob(digest)
@@ -217,7 +217,7 @@ def test_an_object_that_was_damaged_is_made_again(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("looks", ["new", pytest.param("old", marks=posix("time of a file's change"))])
-def test_a_source_that_changes_while_it_is_compiled_is_noticed_even_if_it_looks_old(bench: Bench, looks: str) -> None:
+def test_a_source_that_changes_while_it_is_compiled_is_noticed_even_if_it_looks_old(bench, looks) -> None:
     bench.source("h.h", "old")
     changed = bench.folder / "src" / "h.h"
     age = f"\nage {changed}" if looks == "old" else ""
@@ -228,7 +228,7 @@ def test_a_source_that_changes_while_it_is_compiled_is_noticed_even_if_it_looks_
 
 
 @pytest.mark.parametrize("header", ["inside", "outside"])
-def test_sources_from_the_future_are_compiled_as_all_others(bench: Bench, header: str) -> None:
+def test_sources_from_the_future_are_compiled_as_all_others(bench, header) -> None:
     """The machine's clock was set back, or a disk came from another machine."""
     place = bench.folder / ("src" if header == "inside" else "system")
     place.mkdir()
@@ -244,7 +244,7 @@ def test_sources_from_the_future_are_compiled_as_all_others(bench: Bench, header
     assert bench.build("abc").compiled == frozenset()
 
 
-def test_a_change_between_the_look_up_and_the_compile_is_recorded_as_what_the_compiler_read(bench: Bench) -> None:
+def test_a_change_between_the_look_up_and_the_compile_is_recorded_as_what_the_compiler_read(bench) -> None:
     header = bench.folder / "src" / "h.h"
     bench.source("h.h", "old")
     bench.source("b.src", "include h.h")
@@ -260,7 +260,7 @@ def test_a_change_between_the_look_up_and_the_compile_is_recorded_as_what_the_co
 
 
 @pytest.mark.slow
-def test_jobs_and_memory_bound_what_runs_together(bench: Bench) -> None:
+def test_jobs_and_memory_bound_what_runs_together(bench) -> None:
     for name in "abcdef":
         bench.source(f"{name}.src", "sleep 0.5")
     bench.build("abcdef", Limits(jobs=3, memory=64 * GB))
@@ -272,7 +272,7 @@ def test_jobs_and_memory_bound_what_runs_together(bench: Bench) -> None:
     assert together(bench.journal) == 2
 
 
-def test_a_compiler_killed_for_memory_runs_again_by_itself_and_the_build_succeeds(bench: Bench) -> None:
+def test_a_compiler_killed_for_memory_runs_again_by_itself_and_the_build_succeeds(bench) -> None:
     bench.source("a.src", f"sleep 0.1\ndie-once {bench.folder / 'died'}\nsleep 0.2")
     for name in "bcd":
         bench.source(f"{name}.src", "sleep 0.2")
@@ -284,14 +284,14 @@ def test_a_compiler_killed_for_memory_runs_again_by_itself_and_the_build_succeed
     assert journal[again : again + 2] == ["start a", "end a"], "nothing ran next to it"
 
 
-def test_a_compiler_that_dies_even_by_itself_ends_the_build_with_what_to_do(bench: Bench) -> None:
+def test_a_compiler_that_dies_even_by_itself_ends_the_build_with_what_to_do(bench) -> None:
     bench.source("a.src", "die")
     with pytest.raises(CompileError, match="killed for memory 4 times, the last time by itself") as caught:
         bench.build("a")
     assert "--head-dims" in caught.value.hint
 
 
-def test_a_refused_source_reports_its_first_error_and_keeps_what_finished(bench: Bench) -> None:
+def test_a_refused_source_reports_its_first_error_and_keeps_what_finished(bench) -> None:
     bench.source("a.src")
     bench.source("b.src", "sleep 0.2\nfail b.src(3): error: no such thing")
     with pytest.raises(
@@ -305,7 +305,7 @@ def test_a_refused_source_reports_its_first_error_and_keeps_what_finished(bench:
     assert bench.build("ab").compiled == {"b"}
 
 
-def test_after_a_failure_nothing_new_starts_unless_asked_to(bench: Bench) -> None:
+def test_after_a_failure_nothing_new_starts_unless_asked_to(bench) -> None:
     for name in "abcd":
         bench.source(f"{name}.src", "fail error: bad" if name == "a" else "sleep 0.05")
     with pytest.raises(CompileError):
@@ -316,7 +316,7 @@ def test_after_a_failure_nothing_new_starts_unless_asked_to(bench: Bench) -> Non
     assert {line for line in bench.journal if line.startswith("end")} == {"end b", "end c", "end d"}
 
 
-def test_with_keep_going_every_failure_is_named(bench: Bench) -> None:
+def test_with_keep_going_every_failure_is_named(bench) -> None:
     for name in "abc":
         bench.source(f"{name}.src", f"fail error: {name} is bad" if name != "b" else "")
     with pytest.raises(CompileError, match="1 more failed: ") as caught:
@@ -356,7 +356,7 @@ def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
 
 
 @pytest.mark.slow
-def test_kill_at_any_moment_loses_only_what_was_running(bench: Bench) -> None:
+def test_kill_at_any_moment_loses_only_what_was_running(bench) -> None:
     names = [f"u{i}" for i in range(40)]
     for name in names:
         bench.source(f"{name}.src", f"sleep 0.02\n# {name}")
@@ -380,7 +380,7 @@ def test_kill_at_any_moment_loses_only_what_was_running(bench: Bench) -> None:
     assert len(bench.journal) - before == 2 * len(outcome.compiled)
 
 
-def test_two_builds_at_once_compile_nothing_twice(bench: Bench) -> None:
+def test_two_builds_at_once_compile_nothing_twice(bench) -> None:
     names = [f"u{i}" for i in range(12)]
     for name in names:
         bench.source(f"{name}.src", f"sleep 0.1\n# {name}")
@@ -390,7 +390,7 @@ def test_two_builds_at_once_compile_nothing_twice(bench: Bench) -> None:
     assert sorted(starts) == sorted(f"start {name}" for name in names)
 
 
-def test_a_build_continues_when_the_other_process_that_compiled_a_unit_is_killed(bench: Bench) -> None:
+def test_a_build_continues_when_the_other_process_that_compiled_a_unit_is_killed(bench) -> None:
     bench.source("a.src", "sleep 3")
     other = start(bench, ["a"])
     wait_for(lambda: bench.journal == ["start a"])
@@ -403,7 +403,7 @@ def test_a_build_continues_when_the_other_process_that_compiled_a_unit_is_killed
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, KILL])
-def test_compilers_and_what_they_started_end_with_the_build(bench: Bench, sent: signal.Signals) -> None:
+def test_compilers_and_what_they_started_end_with_the_build(bench, sent) -> None:
     bench.source("a.src", "spawn\nsleep 60")
     process = start(bench, ["a"])
     wait_for(lambda: bench.journal == ["start a"] and bool(orphans(bench)))
@@ -413,7 +413,7 @@ def test_compilers_and_what_they_started_end_with_the_build(bench: Bench, sent: 
 
 
 @posix("descriptors that a child inherits with their locks")
-def test_a_compiler_that_outlives_its_build_keeps_its_lock(bench: Bench) -> None:
+def test_a_compiler_that_outlives_its_build_keeps_its_lock(bench) -> None:
     bench.source("a.src", "sleep 60")
     process = start(bench, ["a"])
     wait_for(lambda: bench.journal == ["start a"])
@@ -448,7 +448,7 @@ def running() -> list[tuple[int, str]]:
     return found
 
 
-def test_an_action_waits_for_what_it_needs_and_is_found_by_the_bytes_of_that(bench: Bench) -> None:
+def test_an_action_waits_for_what_it_needs_and_is_found_by_the_bytes_of_that(bench) -> None:
     bench.source("common.h", "1")
     bench.source("device.src", "include common.h\nsleep 0.1")
     bench.source("host.src")
@@ -461,7 +461,7 @@ def test_an_action_waits_for_what_it_needs_and_is_found_by_the_bytes_of_that(ben
     assert bench.build(["device", "host"], needs={"host": {"fatbin": "device"}}).compiled == {"device", "host"}
 
 
-def test_an_action_whose_need_failed_is_not_started_and_the_others_are(bench: Bench) -> None:
+def test_an_action_whose_need_failed_is_not_started_and_the_others_are(bench) -> None:
     bench.source("device.src", "fail error: bad")
     bench.source("host.src")
     bench.source("other.src", "sleep 0.2")
@@ -472,7 +472,7 @@ def test_an_action_whose_need_failed_is_not_started_and_the_others_are(bench: Be
     assert "end other" in bench.journal
 
 
-def test_inputs_that_do_not_count_are_in_no_key(bench: Bench) -> None:
+def test_inputs_that_do_not_count_are_in_no_key(bench) -> None:
     bench.source("a.src", "include h.h")
     bench.source("h.h", "1")
     assert not bench.build("a", uncounted=("src",)).actions["a"].inputs

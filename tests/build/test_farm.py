@@ -50,7 +50,7 @@ def own_farm(tmp_path: Path) -> Iterator[Farm]:
         made.stop()
 
 
-def test_workers_compile_what_needs_what_and_retry_what_memory_killed(farm: Farm, tmp_path: Path) -> None:
+def test_workers_compile_what_needs_what_and_retry_what_memory_killed(farm, tmp_path) -> None:
     died = tmp_path / "died"
     sources = {
         "common.h": "1",
@@ -76,13 +76,13 @@ def test_workers_compile_what_needs_what_and_retry_what_memory_killed(farm: Farm
     )
 
 
-def test_units_are_spread_over_all_slots_at_once(farm: Farm, tmp_path: Path) -> None:
+def test_units_are_spread_over_all_slots_at_once(farm, tmp_path) -> None:
     sources = {f"u{i}.src": f"sleep 0.5\n# {i}\n" for i in range(4)}
     done = FarmBuild(tmp_path, farm, sources).run()
     assert sorted(Counter(done["workers"].values()).values()) == [2, 2]
 
 
-def test_what_a_compiler_refuses_is_reported_with_its_log(farm: Farm, tmp_path: Path) -> None:
+def test_what_a_compiler_refuses_is_reported_with_its_log(farm, tmp_path) -> None:
     sources = {"bad.src": "fail bad.src(3): error: no such thing\n", "good.src": "# fine\n"}
     failed = FarmBuild(tmp_path, farm, sources, options={"keep_going": True}).run()
     assert "bad: the compiler ended with status 1: bad.src(3): error: no such thing" in failed["error"]
@@ -92,9 +92,7 @@ def test_what_a_compiler_refuses_is_reported_with_its_log(farm: Farm, tmp_path: 
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, KILL])
-def test_a_client_that_ends_leaves_no_compiler_and_a_cluster_that_works(
-    farm: Farm, tmp_path: Path, how: signal.Signals
-) -> None:
+def test_a_client_that_ends_leaves_no_compiler_and_a_cluster_that_works(farm, tmp_path, how) -> None:
     mark = tmp_path / "mark"
     build = FarmBuild(tmp_path, farm, {"quick.src": "# quick\n", "slow.src": f"spawn\nhang-once {mark}\n"})
     build.start()
@@ -110,7 +108,7 @@ def test_a_client_that_ends_leaves_no_compiler_and_a_cluster_that_works(
         assert again["compiled"] == ["slow"], "what had finished is kept, and the same cluster compiles the rest"
 
 
-def test_a_worker_that_is_killed_costs_what_it_was_running(own_farm: Farm, tmp_path: Path) -> None:
+def test_a_worker_that_is_killed_costs_what_it_was_running(own_farm, tmp_path) -> None:
     mark = tmp_path / "mark"
     first, second = own_farm.add_worker(), own_farm.add_worker()
     sources = {f"u{i}.src": f"# {i}\n" for i in range(4)} | {"slow.src": f"hang-once {mark}\n"}
@@ -128,7 +126,7 @@ def test_a_worker_that_is_killed_costs_what_it_was_running(own_farm: Farm, tmp_p
     assert any("has gone" in note for note in done["notes"])
 
 
-def test_a_unit_that_kills_one_worker_after_another_is_named(own_farm: Farm, tmp_path: Path) -> None:
+def test_a_unit_that_kills_one_worker_after_another_is_named(own_farm, tmp_path) -> None:
     for _ in range(2):
         own_farm.add_worker()
     failed = FarmBuild(tmp_path, own_farm, {"poison.src": "kill-worker\n"}).run()
@@ -137,9 +135,7 @@ def test_a_unit_that_kills_one_worker_after_another_is_named(own_farm: Farm, tmp
     assert "--head-dims" in failed["hint"]
 
 
-def test_without_its_scheduler_a_build_ends_with_what_to_do_and_keeps_what_finished(
-    own_farm: Farm, tmp_path: Path
-) -> None:
+def test_without_its_scheduler_a_build_ends_with_what_to_do_and_keeps_what_finished(own_farm, tmp_path) -> None:
     mark = tmp_path / "mark"
     own_farm.add_worker()
     build = FarmBuild(tmp_path, own_farm, {"a.src": "# quick\n", "slow.src": f"hang-once {mark}\n"})
@@ -155,7 +151,7 @@ def test_without_its_scheduler_a_build_ends_with_what_to_do_and_keeps_what_finis
     assert ends(compiler, ENDS_WITHIN)
 
 
-def test_a_worker_with_other_compilers_is_refused(farm: Farm, tmp_path: Path) -> None:
+def test_a_worker_with_other_compilers_is_refused(farm, tmp_path) -> None:
     tools = {"tools": [["nvcc", "13.0.88", "a" * 64]]}
     refused = FarmBuild(tmp_path, farm, {"a.src": "# a\n"}, options=tools).run()
     assert "its nvcc is 13.0.99 with SHA-256" in refused["error"]
@@ -164,7 +160,7 @@ def test_a_worker_with_other_compilers_is_refused(farm: Farm, tmp_path: Path) ->
     assert "--cuda auto" in refused["hint"]
 
 
-def test_a_worker_that_cannot_serve_is_refused_with_how_to_start_one(own_farm: Farm, tmp_path: Path) -> None:
+def test_a_worker_that_cannot_serve_is_refused_with_how_to_start_one(own_farm, tmp_path) -> None:
     own_farm.add_worker("--name", "greedy")
     refused = FarmBuild(tmp_path / "one", own_farm, {"a.src": "# a\n"}).run()
     assert "none of its workers says how much memory compilers may use" in refused["error"]
@@ -187,14 +183,14 @@ def test_a_worker_that_cannot_serve_is_refused_with_how_to_start_one(own_farm: F
         (("1.0", "3.10"), "runs Python 3.10"),
     ],
 )
-def test_flashdepot_and_python_are_the_same_on_both_sides(theirs: tuple[str, str], said: str | None) -> None:
+def test_flashdepot_and_python_are_the_same_on_both_sides(theirs, said) -> None:
     refused = refusal(theirs, ("1.0", "3.12"))
     assert (said in refused.reason) if refused and said else refused is said
 
 
 @pytest.mark.parametrize("status", ["lost", "cancelled"])
 def test_a_result_that_dies_with_its_worker_is_made_again_and_one_that_dies_with_the_scheduler_is_an_error(
-    status: str,
+    status,
 ) -> None:
     client: Any = SimpleNamespace(status="running", subscribe_topic=lambda *_: None)
     future: Any = SimpleNamespace(status=status)
@@ -205,14 +201,14 @@ def test_a_result_that_dies_with_its_worker_is_made_again_and_one_that_dies_with
         cluster.result("unit", future)
 
 
-def test_nobody_is_there(farm: Farm, tmp_path: Path) -> None:
+def test_nobody_is_there(farm, tmp_path) -> None:
     failed = FarmBuild(tmp_path, farm, {"a.src": "# a\n"}, address="tcp://127.0.0.1:9").run()
     assert "No Dask scheduler answers at tcp://127.0.0.1:9" in failed["error"]
     assert failed["code"] == 7
     assert "dask scheduler" in failed["hint"]
 
 
-def test_a_unit_that_no_worker_has_the_memory_for_is_refused(farm: Farm, tmp_path: Path) -> None:
+def test_a_unit_that_no_worker_has_the_memory_for_is_refused(farm, tmp_path) -> None:
     failed = FarmBuild(tmp_path, farm, {"a.src": "# a\n"}, options={"sizes": {"a": 9 * 10**9}}).run()
     assert "a is expected to take 9.0 GB, and none of the farm's workers declares more than 4.0 GB" in failed["error"]
     assert "memory=9e9" in failed["hint"]

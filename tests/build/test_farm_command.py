@@ -41,7 +41,7 @@ def farm(tmp_path: Path) -> Iterator[Farm]:
 
 
 @NEEDS_DASK
-def test_a_farm_makes_the_same_library_and_says_who_compiled(tmp_path: Path, compilers: StandIns, farm: Farm) -> None:
+def test_a_farm_makes_the_same_library_and_says_who_compiled(tmp_path, compilers, farm) -> None:
     tree = make_folder(tmp_path / "tree")
     words = (
         "--upstream",
@@ -90,9 +90,7 @@ def manifest_of(document: dict[str, Any]) -> dict[str, Any]:
         (("--farm", "tcp://h:1", "--memory", "4GB"), "--memory 4GB is for this machine", "--resources memory=", 2),
     ],
 )
-def test_a_farm_that_is_none_is_refused_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], said: str, helps: str, code: int
-) -> None:
+def test_a_farm_that_is_none_is_refused_at_once(tmp_path, monkeypatch, words, said, helps, code) -> None:
     monkeypatch.chdir(tmp_path)
     Path("list.json").write_text("[]")
     error = refused(tmp_path, *words)
@@ -101,7 +99,7 @@ def test_a_farm_that_is_none_is_refused_at_once(
     assert error.exit_code == code
 
 
-def test_without_the_extra_it_is_said_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra_it_is_said_how_to_install_it(tmp_path, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     error = refused(tmp_path, "--farm", "tcp://127.0.0.1:8786")
     assert error.exit_code == 3
@@ -135,7 +133,7 @@ OPEN_ADDRESSES = [
 
 
 @pytest.mark.parametrize("address", OPEN_ADDRESSES)
-def test_a_farm_on_a_network_is_encrypted_or_that_is_said_to_be_meant(tmp_path: Path, address: str) -> None:
+def test_a_farm_on_a_network_is_encrypted_or_that_is_said_to_be_meant(tmp_path, address) -> None:
     file = tmp_path / "farm.json"
     file.write_text(json.dumps({"address": address}))
     for farm in (address, str(file)):
@@ -147,7 +145,7 @@ def test_a_farm_on_a_network_is_encrypted_or_that_is_said_to_be_meant(tmp_path: 
 
 @NEEDS_DASK
 @pytest.mark.parametrize("farm", ["tcp://127.0.0.1:9", "tcp://[::1]:9", "tcp://localhost:9", "open+tcp://127.0.0.2:9"])
-def test_a_farm_of_this_machine_needs_no_encryption(farm: str) -> None:
+def test_a_farm_of_this_machine_needs_no_encryption(farm) -> None:
     with pytest.raises(NetworkError, match="No Dask scheduler answers"):
         connect(farm)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections import namedtuple
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -61,9 +60,7 @@ def test_an_nvcc_without_modes_compresses_in_the_way_it_has() -> None:
     ("cuda", "floor"), [("12.4", "525.60.13"), ("12.8", "525.60.13"), ("12.9", "525.60.13"), ("13.0", "580")]
 )
 @pytest.mark.parametrize("options", [frozenset(), frozenset({"--compress-mode"})])
-def test_every_driver_of_the_cuda_major_version_reads_what_is_compressed_by_default(
-    cuda: str, floor: str, options: frozenset[str]
-) -> None:
+def test_every_driver_of_the_cuda_major_version_reads_what_is_compressed_by_default(cuda, floor, options) -> None:
     flags = compression(options, usual_compression(Version(cuda)))
     found = driver_floor(Version(cuda).major, "linux", compressed=compresses_newly(flags))
     assert found == Version(floor)
@@ -111,7 +108,7 @@ def test_the_config_header_says_what_is_in_the_library() -> None:
         (1, "terminate called after throwing an instance of 'std::bad_alloc'"),
     ],
 )
-def test_a_compiler_that_ran_out_of_memory_is_recognized(status: int, log: str) -> None:
+def test_a_compiler_that_ran_out_of_memory_is_recognized(status, log) -> None:
     assert killed_for_memory(status, log)
 
 
@@ -123,11 +120,11 @@ def test_a_compiler_that_ran_out_of_memory_is_recognized(status: int, log: str) 
         (4, ""),
     ],
 )
-def test_other_failures_are_not_blamed_on_memory(status: int, log: str) -> None:
+def test_other_failures_are_not_blamed_on_memory(status, log) -> None:
     assert not killed_for_memory(status, log)
 
 
-def test_the_first_error_is_reported_and_not_what_follows_from_it(tmp_path: Path) -> None:
+def test_the_first_error_is_reported_and_not_what_follows_from_it(tmp_path) -> None:
     log = "a.h(9): warning #177-D: unused\na.cu(3): error: no such thing\n1 error detected\nmake: stopped\n"
     error = compile_error("unit", 2, log, tmp_path / "unit.log")
     assert isinstance(error, CompileError)
@@ -136,9 +133,7 @@ def test_the_first_error_is_reported_and_not_what_follows_from_it(tmp_path: Path
 
 
 @pytest.mark.parametrize("log", ["", "ptxas fatal : Could not write: No space left on device"])
-def test_a_full_disk_is_named_even_when_the_message_was_lost_with_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: str
-) -> None:
+def test_a_full_disk_is_named_even_when_the_message_was_lost_with_it(tmp_path, monkeypatch, log) -> None:
     usage = namedtuple("usage", "total used free")  # noqa: PYI024
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(70 * 10**6, 35 * 10**6, 35 * 10**6))
     error = compile_error("unit", 4, log, tmp_path / "unit.log")
@@ -152,7 +147,7 @@ def test_a_full_disk_is_named_even_when_the_message_was_lost_with_it(
     ("statement", "name"),
     [("exit(1)", "exit"), ("abort()", "abort"), ("_exit(2)", "_exit"), ("assert(count)", "__assert_fail")],
 )
-def test_an_object_that_may_end_the_program_is_not_linked(tmp_path: Path, statement: str, name: str) -> None:
+def test_an_object_that_may_end_the_program_is_not_linked(tmp_path, statement, name) -> None:
     source = tmp_path / "unit.c"
     source.write_text(
         "#include <assert.h>\n#include <stdlib.h>\n#include <unistd.h>\n"

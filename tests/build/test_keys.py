@@ -35,7 +35,7 @@ def test_a_recipe_key_does_not_depend_on_where_the_source_came_from() -> None:
     ],
     ids=["sass", "upstream", "features", "front end", "C layer", "flags", "driver", "nvcc"],
 )
-def test_a_recipe_key_changes_with_everything_that_makes_the_library(other: Recipe) -> None:
+def test_a_recipe_key_changes_with_everything_that_makes_the_library(other) -> None:
     assert other.key != make_recipe().key
 
 
@@ -82,7 +82,7 @@ def test_names_become_folders_and_programs_of_this_machine_when_it_runs() -> Non
     assert command[command.index("-MF") + 1] == "/w/a.d"
 
 
-def test_two_names_of_a_toolkits_include_folder_are_one(tmp_path: Path) -> None:
+def test_two_names_of_a_toolkits_include_folder_are_one(tmp_path) -> None:
     (tmp_path / "targets/x86/include").mkdir(parents=True)
     (tmp_path / "targets/x86/include/cuda.h").touch()
     folders = (("cuda_include", tmp_path / "include"), ("cuda_include", tmp_path / "targets/x86/include"))

@@ -85,7 +85,7 @@ def compiled(folder: Path) -> list[str]:
     return [line.removeprefix("start ") for line in lines if line.startswith("start ")]
 
 
-def test_it_is_made_for_the_third_that_wants_it_and_what_is_made_and_read_is_the_same_without(sources: Path) -> None:
+def test_it_is_made_for_the_third_that_wants_it_and_what_is_made_and_read_is_the_same_without(sources) -> None:
     plain = build(sources, "plain", None)
     assert compiled(sources) == list(UNITS)
     (sources.parent / "journal").unlink()
@@ -97,26 +97,26 @@ def test_it_is_made_for_the_third_that_wants_it_and_what_is_made_and_read_is_the
     assert build(sources, "plain").compiled == frozenset(), "what was made without it serves"
 
 
-def test_a_source_that_cannot_begin_with_it_is_compiled_without_and_so_are_the_others(sources: Path) -> None:
+def test_a_source_that_cannot_begin_with_it_is_compiled_without_and_so_are_the_others(sources) -> None:
     (sources / "d.src").write_text("include d.h\nno-header")
     assert build(sources, "depot").compiled == set(UNITS)
     assert compiled(sources) == ["a", "b", "empty", "c", "d", "d", "e", "f"]
 
 
-def test_a_header_that_is_refused_stops_nothing(sources: Path) -> None:
+def test_a_header_that_is_refused_stops_nothing(sources) -> None:
     broken = replace(HEADER, make=("{python}", "-c", "raise SystemExit(1)"))
     assert build(sources, "depot", broken).compiled == set(UNITS)
     assert compiled(sources) == list(UNITS)
 
 
-def test_a_source_that_is_wrong_is_refused_in_the_words_of_its_own_compiler(sources: Path) -> None:
+def test_a_source_that_is_wrong_is_refused_in_the_words_of_its_own_compiler(sources) -> None:
     (sources / "e.src").write_text("fail e.src:1: error: no such thing")
     with pytest.raises(CompileError, match="no such thing"):
         build(sources, "depot")
     assert compiled(sources)[-3:] == ["d", "e", "e"]
 
 
-def test_what_changes_after_it_was_made_is_compiled_again(sources: Path) -> None:
+def test_what_changes_after_it_was_made_is_compiled_again(sources) -> None:
     outcome = build(sources, "depot", progress=Editor(sources))
     assert compiled(sources) == ["a", "b", "empty", "c", "d", "d", "e", "f"]
     objects = made(sources, outcome)
@@ -124,7 +124,7 @@ def test_what_changes_after_it_was_made_is_compiled_again(sources: Path) -> None
     assert all(objects[name].startswith("changed") for name in "def")
 
 
-def test_a_confined_compiler_makes_and_reads_it(sources: Path) -> None:
+def test_a_confined_compiler_makes_and_reads_it(sources) -> None:
     by = means()
     if by is Means.NONE:
         pytest.skip("nothing here confines a program")

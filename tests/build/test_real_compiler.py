@@ -60,7 +60,7 @@ def workshop(tmp_path: Path, upstream_tree: Path, real_depot: Path, quick_librar
     return Workshop(tmp_path / "shop", upstream_tree, real_depot, COMPILED)
 
 
-def test_where_nvcc_does_not_run_it_is_known_as_it_answers(real_depot: Path, quick_library: Path) -> None:
+def test_where_nvcc_does_not_run_it_is_known_as_it_answers(real_depot, quick_library) -> None:
     assert quick_library.is_dir()
     root = wheels.provide(this_platform(), real_depot / "toolchains", lambda _: None)
     asked, told = inspect(root), known(root, wheels.provided_version())
@@ -77,7 +77,7 @@ def edit(path: Path, old: str, new: str) -> None:
 
 
 @slow
-def test_a_change_recompiles_just_the_units_that_read_it(workshop: Workshop) -> None:
+def test_a_change_recompiles_just_the_units_that_read_it(workshop) -> None:
     first = workshop.build()
     assert first["units"] == {"total": 2, "compiled": 2, "reused": 0}
     os.utime(workshop.source / "toy_fwd.h")
@@ -93,7 +93,7 @@ def test_a_change_recompiles_just_the_units_that_read_it(workshop: Workshop) -> 
 
 @slow
 def test_keys_and_bytes_are_the_same_in_another_folder_and_depot_and_with_more_cores(
-    tmp_path: Path, upstream_tree: Path, real_depot: Path, quick_library: Path
+    tmp_path, upstream_tree, real_depot, quick_library
 ) -> None:
     built = []
     for place, jobs, held in (("here", "1", COMPILED), ("elsewhere", "8", COMPILERS)):
@@ -115,7 +115,7 @@ def copy_of_toolkit(workshop: Workshop, folder: Path) -> Path:
 
 
 @slow
-def test_another_toolkit_recompiles_everything(workshop: Workshop, tmp_path: Path) -> None:
+def test_another_toolkit_recompiles_everything(workshop, tmp_path) -> None:
     workshop.build()
     copy = copy_of_toolkit(workshop, tmp_path / "cuda")
     with (copy / "bin/fatbinary").open("ab") as file:
@@ -123,7 +123,7 @@ def test_another_toolkit_recompiles_everything(workshop: Workshop, tmp_path: Pat
     assert workshop.build("--cuda", str(copy))["units"]["compiled"] == 2
 
 
-def test_the_shared_library_exports_its_own_symbols_and_needs_only_the_c_library(quick_library: Path) -> None:
+def test_the_shared_library_exports_its_own_symbols_and_needs_only_the_c_library(quick_library) -> None:
     shared = quick_library / "lib/shared/libflashattention.so"
     facts = read_shared_library(shared)
     assert facts.soname == "libflashattention.so.1"
@@ -151,7 +151,7 @@ int main(void) {
 
 
 @pytest.mark.parametrize("kind", ["shared", "static"])
-def test_a_c_program_links_a_library_that_was_moved(quick_library: Path, tmp_path: Path, kind: str) -> None:
+def test_a_c_program_links_a_library_that_was_moved(quick_library, tmp_path, kind) -> None:
     library = tmp_path / "moved"
     shutil.copytree(quick_library, library, symlinks=True)
     (tmp_path / "main.c").write_text(PROGRAM)
@@ -165,20 +165,20 @@ def test_a_c_program_links_a_library_that_was_moved(quick_library: Path, tmp_pat
     assert done.stdout == "1 1\n"
 
 
-def test_the_bill_of_materials_travels_with_the_library(quick_library: Path) -> None:
+def test_the_bill_of_materials_travels_with_the_library(quick_library) -> None:
     document = json.loads((quick_library / "share/sbom/libflashattention.cdx.json").read_text())
     assert document["metadata"]["component"]["name"] == "libflashattention"
     assert {part["name"] for part in document["components"]} >= {"flash-attn", "cutlass", "flashdepot-c-layer"}
 
 
-def test_the_licences_travel_with_the_library(quick_library: Path) -> None:
+def test_the_licences_travel_with_the_library(quick_library) -> None:
     texts = [p.read_text() for p in sorted((quick_library / "share/licenses").rglob("LICENSE"))]
     assert len(texts) >= 2
     assert any("Tri Dao" in text or "FlashAttention" in text or "BSD" in text for text in texts)
     assert any("NVIDIA" in text for text in texts)
 
 
-def test_cmake_and_pkg_config_files_are_filled_in(quick_library: Path) -> None:
+def test_cmake_and_pkg_config_files_are_filled_in(quick_library) -> None:
     config = (quick_library / "lib/cmake/FlashAttention/FlashAttentionConfig.cmake").read_text()
     assert 'set(FlashAttention_UPSTREAM_VERSION "2.8.3.post2")' in config
     described = (quick_library / "lib/pkgconfig/flashattention.pc").read_text()
@@ -186,14 +186,14 @@ def test_cmake_and_pkg_config_files_are_filled_in(quick_library: Path) -> None:
     assert not re.findall(r"@[A-Z_]+@", config + described)
 
 
-def test_no_file_of_the_library_names_a_folder_of_this_machine(quick_library: Path, real_depot: Path) -> None:
+def test_no_file_of_the_library_names_a_folder_of_this_machine(quick_library, real_depot) -> None:
     for path in quick_library.rglob("*"):
         if path.is_file():
             assert str(real_depot).encode() not in path.read_bytes(), path
 
 
 @slow
-def test_the_object_of_a_unit_is_read_back_verified(workshop: Workshop) -> None:
+def test_the_object_of_a_unit_is_read_back_verified(workshop) -> None:
     document = workshop.build()
     depot = Depot(workshop.depot)
     for key in workshop.manifest(document).actions.values():
@@ -204,7 +204,7 @@ def test_the_object_of_a_unit_is_read_back_verified(workshop: Workshop) -> None:
 
 @slow
 @pytest.mark.parametrize("damage", ["flip", "truncate", "manifest"])
-def test_a_damaged_library_is_made_again_from_the_units(workshop: Workshop, damage: str) -> None:
+def test_a_damaged_library_is_made_again_from_the_units(workshop, damage) -> None:
     first = workshop.build(command="get")
     manifest = workshop.manifest(first)
     layout = Depot(workshop.depot).layout
@@ -217,7 +217,7 @@ def test_a_damaged_library_is_made_again_from_the_units(workshop: Workshop, dama
     assert sha256_file(Path(again["path"]) / shared.path) == shared.digest
 
 
-def test_without_a_probe_that_works_nothing_long_is_started(workshop: Workshop, tmp_path: Path) -> None:
+def test_without_a_probe_that_works_nothing_long_is_started(workshop, tmp_path) -> None:
     broken = copy_of_toolkit(workshop, tmp_path / "cuda")
     (broken / "bin/fatbinary").write_text("#!/bin/sh\necho 'fatbinary: error: no' >&2\nexit 1\n")
     command = [sys.executable, "-m", "flashdepot", "build", "--upstream", str(workshop.tree), *WANTED]

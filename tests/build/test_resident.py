@@ -95,7 +95,7 @@ def text_of(outcome: BuildOutcome, name: str, folder: Path) -> str:
     return Depot(folder / "depot").blobs.verified_path(outcome.actions[name].object.digest).read_text()
 
 
-def test_one_process_makes_all_that_one_at_a_time_allows(build: Build, journal: Path, tmp_path: Path) -> None:
+def test_one_process_makes_all_that_one_at_a_time_allows(build, journal, tmp_path) -> None:
     outcome = build(jobs("a", "b", "c"))
     assert len(journal.read_text().splitlines()) == 3
     assert len(processes(journal)) == 1
@@ -107,21 +107,21 @@ def test_one_process_makes_all_that_one_at_a_time_allows(build: Build, journal: 
     assert [not Path(f"/proc/{pid}").exists() for pid in processes(journal)] == [True], "it ends with the build"
 
 
-def test_two_at_once_are_two_processes_and_another_kind_is_another(build: Build, journal: Path) -> None:
+def test_two_at_once_are_two_processes_and_another_kind_is_another(build, journal) -> None:
     build(jobs("a", "b", "c", "d", sleeps=0.2), at_once=2)
     assert len(processes(journal)) == 2
     build(jobs("e", "f", "g", "h"), kinds=("sm_90a", "sm_100f"))
     assert len(processes(journal)) == 2 + 2
 
 
-def test_a_job_that_fails_is_that_jobs_failure(build: Build) -> None:
+def test_a_job_that_fails_is_that_jobs_failure(build) -> None:
     with pytest.raises(CompileError, match="no such tile"):
         build(jobs("a", fails=True))
     assert build(jobs("a")).compiled == {"a"}
 
 
 @pytest.mark.parametrize("more", [{"dies": 11}, {"answer": "Segmentation fault"}], ids=["killed", "no answer"])
-def test_a_process_that_ends_takes_its_own_job_and_no_other(build: Build, more: Job) -> None:
+def test_a_process_that_ends_takes_its_own_job_and_no_other(build, more) -> None:
     assert build(jobs("a")).compiled == {"a"}
     with pytest.raises(CompileError, match="b") as failure:
         build([*jobs("b", **more)])
@@ -130,13 +130,13 @@ def test_a_process_that_ends_takes_its_own_job_and_no_other(build: Build, more: 
 
 
 @posix("signal by which a process ends for lack of memory")
-def test_one_that_the_system_kills_for_memory_is_tried_again(build: Build, journal: Path) -> None:
+def test_one_that_the_system_kills_for_memory_is_tried_again(build, journal) -> None:
     with pytest.raises(CompileError, match="killed for memory 4 times"):
         build(jobs("a", dies=9))
     assert not journal.exists()
 
 
-def test_what_was_imported_before_an_edit_is_not_used_after_it(build: Build, journal: Path, tmp_path: Path) -> None:
+def test_what_was_imported_before_an_edit_is_not_used_after_it(build, journal, tmp_path) -> None:
     """The process that edits its own source read it before: what it makes then is made again, by one that reads it after."""
     outcome = build([*jobs("a", edits=True), *jobs("b")])
     assert [text_of(outcome, name, tmp_path) for name in "ab"] == ["a new", "b new"]

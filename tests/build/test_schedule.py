@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -70,9 +68,7 @@ jobs_strategy = st.lists(
 
 
 @given(jobs_strategy, st.integers(1, 8), st.integers(GB, 30 * GB))
-def test_every_job_starts_and_the_peaks_never_exceed_the_memory_except_for_a_single_one(
-    jobs: list[Job], cores: int, memory: int
-) -> None:
+def test_every_job_starts_and_the_peaks_never_exceed_the_memory_except_for_a_single_one(jobs, cores, memory) -> None:
     waiting, running, started = list(jobs), [], []
     capacity = Capacity(cores, memory)
     while waiting or running:
@@ -89,9 +85,7 @@ def test_every_job_starts_and_the_peaks_never_exceed_the_memory_except_for_a_sin
 
 
 @given(jobs_strategy, st.integers(1, 8), st.integers(GB, 30 * GB))
-def test_the_time_left_is_between_perfect_sharing_and_one_after_another(
-    jobs: list[Job], cores: int, memory: int
-) -> None:
+def test_the_time_left_is_between_perfect_sharing_and_one_after_another(jobs, cores, memory) -> None:
     left = foresee(jobs, [], Capacity(cores, memory)).seconds
     total = sum(j.seconds for j in jobs)
     assert total / cores <= left * (1 + 1e-9)
@@ -126,7 +120,7 @@ def test_a_head_dim_that_was_never_measured_is_expected_to_cost_as_the_next_larg
     assert prior_of(make_unit(head_dim=512, pass_=Pass.BWD), recipe).peak > 6e9
 
 
-def test_a_measurement_on_this_machine_replaces_the_expectation(tmp_path: Path) -> None:
+def test_a_measurement_on_this_machine_replaces_the_expectation(tmp_path) -> None:
     recipe, action = make_recipe(), make_action()
     history = History(tmp_path / "estimates.json")
     history.add(action, recipe, 77.0, 5 * 10**9)
@@ -137,7 +131,7 @@ def test_a_measurement_on_this_machine_replaces_the_expectation(tmp_path: Path) 
     assert History(tmp_path / "estimates.json").estimate(action, other).seconds != 77.0
 
 
-def test_two_builds_keep_each_others_measurements(tmp_path: Path) -> None:
+def test_two_builds_keep_each_others_measurements(tmp_path) -> None:
     recipe, first, second = make_recipe(), make_action(), make_action("flash_fwd_hdim32_bf16_sm80")
     one, two = History(tmp_path / "e.json"), History(tmp_path / "e.json")
     one.add(first, recipe, 1.0, 1)
@@ -148,6 +142,6 @@ def test_two_builds_keep_each_others_measurements(tmp_path: Path) -> None:
     assert (both.estimate(first, recipe).seconds, both.estimate(second, recipe).seconds) == (1.0, 2.0)
 
 
-def test_a_damaged_history_costs_nothing_but_accuracy(tmp_path: Path) -> None:
+def test_a_damaged_history_costs_nothing_but_accuracy(tmp_path) -> None:
     (tmp_path / "e.json").write_text("{")
     assert History(tmp_path / "e.json").estimate(make_action(), make_recipe("80")).seconds > 100

@@ -33,7 +33,7 @@ def library(quick_library: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.nvcc
-def test_a_library_without_its_archive_is_refused_before_anything_is_written(library: Path, tmp_path: Path) -> None:
+def test_a_library_without_its_archive_is_refused_before_anything_is_written(library, tmp_path) -> None:
     (library / "lib/static/libflashattention.a").unlink()
     with pytest.raises(IntegrityError, match=r"libflashattention\.a is missing"):
         prepare_folder(read_library(library), 37, tmp_path / "out", None, no_zig)
@@ -41,9 +41,7 @@ def test_a_library_without_its_archive_is_refused_before_anything_is_written(lib
 
 
 @pytest.mark.nvcc
-def test_a_missing_tool_is_named_with_its_package(
-    library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_tool_is_named_with_its_package(library, tmp_path, monkeypatch) -> None:
     only = tmp_path / "bin"
     only.mkdir()
     (only / "cc").symlink_to(shutil.which("cc") or "cc")
@@ -55,7 +53,7 @@ def test_a_missing_tool_is_named_with_its_package(
 
 
 @pytest.mark.nvcc
-def test_a_compiler_that_refuses_is_quoted(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiler_that_refuses_is_quoted(library, tmp_path, monkeypatch) -> None:
     (library / "include/flash_attention.h").chmod(0o644)
     (library / "include/flash_attention.h").write_text("#error this header is broken\n")
     with pytest.raises(CompileError, match="this header is broken"):
@@ -85,7 +83,7 @@ def bindings(tmp_path: Path) -> list[Path]:
     return bindings_of(tmp_path, tmp_path / "home")
 
 
-def test_the_names_are_those_that_cudarc_declares(bindings: list[Path]) -> None:
+def test_the_names_are_those_that_cudarc_declares(bindings) -> None:
     assert declared_names(bindings) == {
         "driver": ["cuInit"],
         "runtime": ["cudaFree"],
@@ -93,14 +91,12 @@ def test_the_names_are_those_that_cudarc_declares(bindings: list[Path]) -> None:
     }
 
 
-def test_sources_without_a_function_that_is_known_are_an_error_and_not_an_empty_library(tmp_path: Path) -> None:
+def test_sources_without_a_function_that_is_known_are_an_error_and_not_an_empty_library(tmp_path) -> None:
     with pytest.raises(MissingToolError, match="No function of the driver"):
         declared_names([tmp_path])
 
 
-def test_a_program_links_with_them_and_asks_for_the_libraries_when_it_starts(
-    bindings: list[Path], tmp_path: Path
-) -> None:
+def test_a_program_links_with_them_and_asks_for_the_libraries_when_it_starts(bindings, tmp_path) -> None:
     toolkit = tmp_path / "toolkit"
     (toolkit / "lib").mkdir(parents=True)
     subprocess.run(["ar", "rcs", toolkit / "lib/libcudart_static.a"], check=True)
@@ -128,9 +124,7 @@ def test_a_program_links_with_them_and_asks_for_the_libraries_when_it_starts(
 
 
 @pytest.mark.nvcc
-def test_a_program_for_windows_has_an_import_library_for_each_dll(
-    bindings: list[Path], real_depot: Path, tmp_path: Path
-) -> None:
+def test_a_program_for_windows_has_an_import_library_for_each_dll(bindings, real_depot, tmp_path) -> None:
     stubs = provide_stubs(tmp_path / "toolkit", 13, bindings, tmp_path, lambda: zig(Context(open_depot(real_depot))))
     made = {path.name: path.read_bytes() for path in (stubs / "lib").iterdir()}
     assert made.keys() == {"libcuda.a", "libcublas.a", "libcudart.a"}

@@ -7,11 +7,10 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from candle_call import NAMES, V3, dense, packed, paged
-from candle_recorder import Recorded, compile_over_recorder, python_here
+from candle_recorder import compile_over_recorder, python_here
 
 from flashdepot.link.candle_archive import SOURCES
 from support.fa_abi import Dtype, Family, Flag, Status
@@ -20,14 +19,14 @@ STREAM = 0x5EED
 
 
 @pytest.mark.parametrize(("form", "source"), [(35, "35"), (37, "37"), (45, "45"), (V3, "v3")])
-def test_each_list_has_the_arguments_that_it_is_named_after_in_the_order_of_the_tests(form: int, source: str) -> None:
+def test_each_list_has_the_arguments_that_it_is_named_after_in_the_order_of_the_tests(form, source) -> None:
     text = (SOURCES / f"run_mha_{source}.c").read_text()
     declaration = re.search(r"void run_mha(?:_v3)?\((.*?)\) \{", text, re.DOTALL)
     assert declaration is not None
     assert len(declaration[1].split(",")) == len(NAMES[form]) == form
 
 
-def test_a_dense_batch_arrives_as_it_was_sent(mha: Recorded) -> None:
+def test_a_dense_batch_arrives_as_it_was_sent(mha) -> None:
     sent = dense(stream=STREAM)
     assert mha(sent) == Status.OK
     args = mha.args()
@@ -50,24 +49,24 @@ def test_a_dense_batch_arrives_as_it_was_sent(mha: Recorded) -> None:
 
 
 @pytest.mark.parametrize(("is_bf16", "dtype"), [(0, Dtype.FP16), (1, Dtype.BF16)])
-def test_the_element_type_is_that_of_the_flag(mha: Recorded, is_bf16: int, dtype: Dtype) -> None:
+def test_the_element_type_is_that_of_the_flag(mha, is_bf16, dtype) -> None:
     mha(dense(is_bf16=is_bf16))
     assert mha.args().dtype == dtype
 
 
-def test_strides_that_need_all_32_bits_are_not_taken_for_negative_ones(mha: Recorded) -> None:
+def test_strides_that_need_all_32_bits_are_not_taken_for_negative_ones(mha) -> None:
     assert mha(dense(k_batch=0xFFFF_FFF8)) == Status.OK
     assert mha.args().k.batch_stride == 0xFFFF_FFF8
 
 
 @pytest.mark.parametrize("rounded", [0, 32, 96, 4096])
-def test_what_candle_rounded_is_ignored(mha: Recorded, rounded: int) -> None:
+def test_what_candle_rounded_is_ignored(mha, rounded) -> None:
     assert mha(dense(d=160, d_rounded=rounded, seqlen_q_rounded=rounded, seqlen_k_rounded=rounded)) == Status.OK
     assert mha.args().head_dim == 160
 
 
 @pytest.mark.parametrize("d", [8, 32, 64, 72, 96, 128, 160, 192, 224, 256])
-def test_every_head_dim_of_candle_up_to_256_goes_to_the_library(mha: Recorded, d: int) -> None:
+def test_every_head_dim_of_candle_up_to_256_goes_to_the_library(mha, d) -> None:
     assert mha(dense(d=d)) == Status.OK
     assert mha.args().head_dim == d
 
@@ -84,7 +83,7 @@ def test_every_head_dim_of_candle_up_to_256_goes_to_the_library(mha: Recorded, d
         (-1, 0, 1, Flag.CAUSAL),
     ],
 )
-def test_a_mask_is_the_one_that_was_asked_for(mha: Recorded, left: int, right: int, causal: int, flags: Flag) -> None:
+def test_a_mask_is_the_one_that_was_asked_for(mha, left, right, causal, flags) -> None:
     assert mha(dense(left=left, right=right, is_causal=causal)) == Status.OK
     args = mha.args()
     assert Flag(args.flags) == flags
@@ -93,32 +92,32 @@ def test_a_mask_is_the_one_that_was_asked_for(mha: Recorded, left: int, right: i
 
 
 @pytest.mark.parametrize("batch_stride", [0, 4])
-def test_alibi_slopes_keep_their_batch_stride(mha: Recorded, batch_stride: int) -> None:
+def test_alibi_slopes_keep_their_batch_stride(mha, batch_stride) -> None:
     mha(dense(alibi=0x90000, alibi_batch=batch_stride))
     assert (mha.args().alibi_slopes, mha.args().alibi_batch_stride) == (0x90000, batch_stride)
 
 
 @pytest.mark.parametrize("form", [37, 45])
-def test_softcap_is_passed_on(load: Callable[[int], Recorded], form: int) -> None:
+def test_softcap_is_passed_on(load, form) -> None:
     mha = load(form)
     mha(dense(softcap=30.0))
     assert mha.args().softcap == 30.0
 
 
-def test_a_packed_batch_has_its_cumulative_lengths(mha: Recorded) -> None:
+def test_a_packed_batch_has_its_cumulative_lengths(mha) -> None:
     assert mha(packed()) == Status.OK
     args = mha.args()
     assert (args.cu_seqlens_q, args.cu_seqlens_k, args.total_k) == (0x60000, 0x61000, 400)
 
 
-def test_a_packed_batch_is_given_to_the_family_that_needs_no_number_of_rows(mha: Recorded) -> None:
+def test_a_packed_batch_is_given_to_the_family_that_needs_no_number_of_rows(mha) -> None:
     mha(packed())
     packed_family = mha.args().family
     mha(dense())
     assert (packed_family, mha.args().family) == (Family.FA2, 0)
 
 
-def test_only_the_longest_list_knows_the_rows_of_a_packed_batch(load: Callable[[int], Recorded]) -> None:
+def test_only_the_longest_list_knows_the_rows_of_a_packed_batch(load) -> None:
     rows = {}
     for form in (35, 37, 45):
         mha = load(form)
@@ -127,7 +126,7 @@ def test_only_the_longest_list_knows_the_rows_of_a_packed_batch(load: Callable[[
     assert rows == {35: 1, 37: 1, 45: 150}  # 1: lse is scratch of h + rows - 1 floats, which candle always has
 
 
-def test_pages_get_a_workspace_for_as_long_as_the_call_needs_it(load: Callable[[int], Recorded]) -> None:
+def test_pages_get_a_workspace_for_as_long_as_the_call_needs_it(load) -> None:
     mha = load(45)
     mha.reset(workspace=4096)
     assert mha(paged(stream=STREAM)) == Status.OK
@@ -142,15 +141,13 @@ def test_pages_get_a_workspace_for_as_long_as_the_call_needs_it(load: Callable[[
 
 
 @pytest.mark.parametrize("page_size", [1, 16, 32, 48, 256, 512])
-def test_pages_of_any_size_go_to_the_library_and_to_its_fastest_family(
-    load: Callable[[int], Recorded], page_size: int
-) -> None:
+def test_pages_of_any_size_go_to_the_library_and_to_its_fastest_family(load, page_size) -> None:
     mha = load(45)
     assert mha(paged(page_size=page_size)) == Status.OK
     assert (mha.args().page_size, mha.args().family) == (page_size, 0)
 
 
-def test_run_mha_v3_arrives_as_it_was_sent_and_tells_the_rows_of_the_keys(load: Callable[[int], Recorded]) -> None:
+def test_run_mha_v3_arrives_as_it_was_sent_and_tells_the_rows_of_the_keys(load) -> None:
     mha = load(V3)
     assert mha(dense(stream=STREAM, is_causal=1, left=200, right=0, alibi=0x90000)) == Status.OK
     args = mha.args()
@@ -161,23 +158,19 @@ def test_run_mha_v3_arrives_as_it_was_sent_and_tells_the_rows_of_the_keys(load: 
     assert (mha.args().total_q, mha.args().total_k, mha.args().family) == (150, 333, 0)
 
 
-def test_run_mha_v3_names_the_crate_that_has_the_kernel_that_it_lacks(
-    in_a_process: Callable[..., subprocess.CompletedProcess[str]],
-) -> None:
+def test_run_mha_v3_names_the_crate_that_has_the_kernel_that_it_lacks(in_a_process) -> None:
     done = in_a_process(V3, dense(d=512))
     assert "d is 512, and flash-attention's own kernels end at head dim 256; candle-flash-attn has one" in done.stderr
 
 
-def test_a_page_size_without_a_page_table_means_nothing(load: Callable[[int], Recorded]) -> None:
+def test_a_page_size_without_a_page_table_means_nothing(load) -> None:
     mha = load(45)
     for page_size in (-1, 0, 32):  # candle sends -1 for a dense and 0 for a packed batch
         assert mha(packed(page_size=page_size)) == Status.OK
         assert mha.args().page_size == 0
 
 
-def test_the_stream_of_the_longest_list_is_used_and_the_others_go_to_the_legacy_default_stream(
-    load: Callable[[int], Recorded],
-) -> None:
+def test_the_stream_of_the_longest_list_is_used_and_the_others_go_to_the_legacy_default_stream(load) -> None:
     streams = {}
     for form in (35, 37, 45):
         mha = load(form)
@@ -186,9 +179,7 @@ def test_the_stream_of_the_longest_list_is_used_and_the_others_go_to_the_legacy_
     assert streams == {35: None, 37: None, 45: STREAM}
 
 
-def test_work_on_other_streams_is_waited_for_when_that_was_asked_for(
-    load: Callable[[int], Recorded], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_work_on_other_streams_is_waited_for_when_that_was_asked_for(load, monkeypatch) -> None:
     monkeypatch.setenv("FLASHDEPOT_CANDLE_SYNCHRONIZE", "1")
     around = ["cudaDeviceSynchronize(0,0,0)", "fa_fwd(0,0,0)", "cudaDeviceSynchronize(0,0,0)"]
     for form, expected in ((35, around), (37, around), (45, ["fa_fwd(0,0,0)"])):
@@ -220,12 +211,7 @@ CASES = [pytest.param(form, *case[1:], id=f"{form}-{case[4] or 'runs'}") for cas
 
 @pytest.mark.parametrize(("form", "kind", "changes", "status", "text"), CASES)
 def test_what_the_kernels_cannot_do_is_refused_before_anything_is_launched(
-    in_a_process: Callable[..., subprocess.CompletedProcess[str]],
-    form: int,
-    kind: Callable[..., dict[str, object]],
-    changes: dict[str, object],
-    status: Status,
-    text: str,
+    in_a_process, form, kind, changes, status, text
 ) -> None:
     done = in_a_process(form, kind(**changes))
     assert text in done.stderr
@@ -243,7 +229,7 @@ O = 0x40000  # noqa: E741 - of dense()
 DENSE_BYTES = 2 * 100 * 4 * 64 * 2
 
 
-def test_a_refused_call_leaves_nan_a_line_and_a_status(in_a_process: Caller) -> None:
+def test_a_refused_call_leaves_nan_a_line_and_a_status(in_a_process) -> None:
     done = in_a_process(37, dense(d=512))
     assert done.returncode == 0
     line = "d is 512, and flash-attention's own kernels end at head dim 256"
@@ -267,9 +253,7 @@ def test_a_refused_call_leaves_nan_a_line_and_a_status(in_a_process: Caller) -> 
     ids=["dense", "packed", "paged", "one-sequence"],
 )
 @pytest.mark.parametrize("fails", ["fa_supports", "fa_fwd", "cudaGetDevice"])
-def test_the_whole_output_becomes_nan_on_the_stream_of_the_call(
-    in_a_process: Caller, arguments: dict[str, object], length: int, fails: str
-) -> None:
+def test_the_whole_output_becomes_nan_on_the_stream_of_the_call(in_a_process, arguments, length, fails) -> None:
     done = in_a_process(45, arguments, fails=fails, workspace=64 if arguments["block_table"] else 0)
     assert done.returncode == 0, done.stderr
     assert f"cudaMemsetAsync({STREAM},{O},{length})" in done.stdout
@@ -287,20 +271,20 @@ def test_the_whole_output_becomes_nan_on_the_stream_of_the_call(
     ],
     ids=["packed-35", "packed-37", "apart", "padded", "null"],
 )
-def test_an_output_of_unknown_extent_aborts(in_a_process: Caller, form: int, arguments: dict[str, object]) -> None:
+def test_an_output_of_unknown_extent_aborts(in_a_process, form, arguments) -> None:
     done = in_a_process(form, arguments, fails="fa_fwd")
     assert done.returncode == -signal.SIGABRT
     assert done.stderr == "run_mha (flashdepot): FA_STATUS_CUDA: text of the library; aborting\n"
 
 
 @pytest.mark.parametrize("value", ["abort", "ABORT", "typo"])
-def test_programs_that_would_rather_stop_are_stopped(in_a_process: Caller, value: str) -> None:
+def test_programs_that_would_rather_stop_are_stopped(in_a_process, value) -> None:
     done = in_a_process(45, dense(), fails="fa_fwd", FLASHDEPOT_CANDLE_ON_ERROR=value)
     assert done.returncode == -signal.SIGABRT
     assert "aborting" in done.stderr
 
 
-def test_an_output_that_cannot_be_filled_aborts(in_a_process: Caller) -> None:
+def test_an_output_that_cannot_be_filled_aborts(in_a_process) -> None:
     done = in_a_process(45, dense(d=512), fails="cudaMemsetAsync")
     assert done.returncode == -signal.SIGABRT
     assert "d is 512" in done.stderr
@@ -315,7 +299,7 @@ def test_an_output_that_cannot_be_filled_aborts(in_a_process: Caller) -> None:
     ],
 )
 def test_a_workspace_that_cannot_be_had_is_an_error_and_one_that_was_had_is_given_back(
-    in_a_process: Caller, fails: str, text: str
+    in_a_process, fails, text
 ) -> None:
     done = in_a_process(45, paged(stream=STREAM), fails=fails, workspace=4096)
     assert text in done.stderr
@@ -323,14 +307,14 @@ def test_a_workspace_that_cannot_be_had_is_an_error_and_one_that_was_had_is_give
     assert ("cudaFreeAsync" in done.stdout) == (fails != "cudaMallocAsync")
 
 
-def test_a_call_that_works_says_so_after_one_that_did_not(mha: Recorded, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_call_that_works_says_so_after_one_that_did_not(mha, capfd) -> None:
     assert mha(dense(scale=0.0)) == Status.INVALID
     assert mha(dense()) == Status.OK
     assert mha.error == "softmax_scale is 0; allowed: positive numbers"
     assert capfd.readouterr().err.count("\n") == 1
 
 
-def test_each_thread_has_its_own_status(mha: Recorded, capfd: pytest.CaptureFixture[str]) -> None:
+def test_each_thread_has_its_own_status(mha, capfd) -> None:
     seen: list[int] = []
     assert mha(dense(scale=0.0)) == Status.INVALID
     thread = threading.Thread(target=lambda: seen.append(mha.library.fa_candle_last_status()))
@@ -340,7 +324,7 @@ def test_each_thread_has_its_own_status(mha: Recorded, capfd: pytest.CaptureFixt
 
 
 @pytest.mark.nvcc
-def test_what_a_real_library_has_not_is_refused_with_its_own_words(quick_library: Path, tmp_path: Path) -> None:
+def test_what_a_real_library_has_not_is_refused_with_its_own_words(quick_library, tmp_path) -> None:
     shared = quick_library / "lib" / "shared" / "libflashattention.so.1"
     real = compile_over_recorder(45, tmp_path / "libreal.so", "-DREAL_LIBRARY", str(shared))
     code = (

@@ -66,7 +66,7 @@ def run(program: Path, tmp_path: Path) -> Script:
     return run
 
 
-def test_the_archive_that_was_written_is_given_to_cargo(run: Script, tmp_path: Path) -> None:
+def test_the_archive_that_was_written_is_given_to_cargo(run, tmp_path) -> None:
     done = run()
     assert done.returncode == 0, done.stderr
     told = done.stdout.splitlines()
@@ -81,7 +81,7 @@ def test_the_archive_that_was_written_is_given_to_cargo(run: Script, tmp_path: P
 
 
 @pytest.mark.parametrize("archive", [b"", b"a" * 55, b"b" * 56, b"c" * 64, b"d" * ((1 << 20) + 63)], ids=len)
-def test_a_changed_archive_is_refused_with_both_digests(run: Script, archive: bytes) -> None:
+def test_a_changed_archive_is_refused_with_both_digests(run, archive) -> None:
     longer = archive.ljust(len(ARCHIVE), b"\1")
     done = run(longer + archive)
     assert done.returncode == 1
@@ -100,14 +100,14 @@ def test_a_changed_archive_is_refused_with_both_digests(run: Script, archive: by
     ],
     ids=["cut off", "empty", "pointer", "another candle"],
 )
-def test_what_is_wrong_with_an_archive_is_said_before_it_is_linked(run: Script, archive: bytes, said: str) -> None:
+def test_what_is_wrong_with_an_archive_is_said_before_it_is_linked(run, archive, said) -> None:
     done = run(archive)
     assert done.returncode == 1
     assert said in done.stderr
     assert "rustc-link" not in done.stdout
 
 
-def test_an_archive_that_is_missing_or_for_another_platform_is_refused(run: Script, tmp_path: Path) -> None:
+def test_an_archive_that_is_missing_or_for_another_platform_is_refused(run, tmp_path) -> None:
     done = run(platform=WINDOWS)
     assert done.returncode == 1
     assert f"has an archive for {LINUX}, and this is a build for {WINDOWS}" in done.stderr
@@ -120,9 +120,7 @@ def test_an_archive_that_is_missing_or_for_another_platform_is_refused(run: Scri
 
 @pytest.mark.parametrize("name", [NAME, "libflashattention.a"])
 @pytest.mark.parametrize("record", [True, False])
-def test_an_archive_elsewhere_is_compared_with_the_record_next_to_it(
-    run: Script, tmp_path: Path, name: str, record: bool
-) -> None:
+def test_an_archive_elsewhere_is_compared_with_the_record_next_to_it(run, tmp_path, name, record) -> None:
     other = tmp_path / "another"
     put(other, {name: ARCHIVE + b"newer"}, record)
     done = run(FLASHDEPOT_CANDLE_LIB_DIR=str(other))
@@ -134,14 +132,14 @@ def test_an_archive_elsewhere_is_compared_with_the_record_next_to_it(
     assert ("was changed" if record else "has no run_mha for candle") in done.stderr
 
 
-def test_an_archive_of_the_crate_that_no_record_names_is_refused(run: Script, tmp_path: Path) -> None:
+def test_an_archive_of_the_crate_that_no_record_names_is_refused(run, tmp_path) -> None:
     put(tmp_path / "lib" / "linux-aarch64", {NAME: ARCHIVE}, record=False)
     done = run(platform="linux-aarch64")
     assert done.returncode == 1
     assert f"flashdepot-candle-crate.json names no {tmp_path}/lib/linux-aarch64/{NAME}" in done.stderr
 
 
-def test_each_platform_and_toolchain_gets_its_own_archive(run: Script, tmp_path: Path) -> None:
+def test_each_platform_and_toolchain_gets_its_own_archive(run, tmp_path) -> None:
     lib, names = tmp_path / "lib" / WINDOWS, {"gnu": NAME, "msvc": "flashattention_candle.lib"}
     for environment, name in names.items():
         put(lib, {one: ARCHIVE + one.encode() for one in names.values()})
@@ -160,9 +158,7 @@ def test_each_platform_and_toolchain_gets_its_own_archive(run: Script, tmp_path:
 @pytest.mark.parametrize(
     ("capability", "serves"), [("75", True), ("86", True), ("90a", True), ("9.0", True), ("120", False)]
 )
-def test_an_archive_for_no_gpu_that_candle_is_compiled_for_is_refused(
-    run: Script, tmp_path: Path, capability: str, serves: bool
-) -> None:
+def test_an_archive_for_no_gpu_that_candle_is_compiled_for_is_refused(run, tmp_path, capability, serves) -> None:
     smi = tmp_path / "bin" / "nvidia-smi"
     smi.parent.mkdir()
     smi.write_text(f"#!/bin/sh\necho {capability}\n")

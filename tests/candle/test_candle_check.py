@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -128,7 +127,7 @@ def linked_before(project: Project) -> None:
     output.write_text("cargo::rustc-link-search=/somewhere/else\ncargo::rustc-link-lib=flashattention\n")
 
 
-def test_a_set_up_that_holds_is_said_to_hold(project: Project) -> None:
+def test_a_set_up_that_holds_is_said_to_hold(project) -> None:
     done = project.check()
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"candle-flash-attn {VERSION} takes the library in {project.built}" in done.stdout
@@ -155,9 +154,7 @@ def test_a_set_up_that_holds_is_said_to_hold(project: Project) -> None:
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
 )
-def test_what_is_wrong_is_named_with_its_fix(
-    project: Project, damage: Callable[[Project], None], said: str, fix: str
-) -> None:
+def test_what_is_wrong_is_named_with_its_fix(project, damage, said, fix) -> None:
     if damage is for_windows:
         tool("x86_64-w64-mingw32-gcc")
     damage(project)
@@ -167,14 +164,14 @@ def test_what_is_wrong_is_named_with_its_fix(
     assert fix in done.stdout
 
 
-def test_findings_are_data_for_scripts(project: Project) -> None:
+def test_findings_are_data_for_scripts(project) -> None:
     pointer(project)
     document = json.loads(project.check("--json").stdout)
     assert not document["holds"]
     assert [finding["fix"] for finding in document["findings"]] == ["git lfs install && git lfs pull"]
 
 
-def test_a_crate_of_another_version_is_one_that_cargo_ignores(project: Project) -> None:
+def test_a_crate_of_another_version_is_one_that_cargo_ignores(project) -> None:
     patched = project.root / "patched"
     lib = patched / "lib" / str(runtime_facts().platform)
     lib.mkdir(parents=True)
@@ -192,13 +189,13 @@ def test_a_crate_of_another_version_is_one_that_cargo_ignores(project: Project) 
     assert "--target windows-x86_64" in done.stdout
 
 
-def test_a_folder_for_a_build_script_that_takes_none_would_compile(project: Project) -> None:
+def test_a_folder_for_a_build_script_that_takes_none_would_compile(project) -> None:
     (project.crate / "build.rs").write_text("fn main() { cudaforge::build(); }\n")
     done = project.check()
     assert "takes no archive from CANDLE_FLASH_ATTN_BUILD_DIR: it would compile" in done.stdout
 
 
-def test_a_project_without_a_set_up_is_shown_the_command(project: Project) -> None:
+def test_a_project_without_a_set_up_is_shown_the_command(project) -> None:
     (project.root / ".cargo/config.toml").unlink()
     done = project.check()
     assert done.returncode == 2
@@ -207,7 +204,7 @@ def test_a_project_without_a_set_up_is_shown_the_command(project: Project) -> No
 
 
 @pytest.mark.nvcc
-def test_one_command_in_the_projects_folder_sets_it_up(project: Project, quick_library: Path) -> None:
+def test_one_command_in_the_projects_folder_sets_it_up(project, quick_library) -> None:
     shutil.rmtree(project.built)
     (project.root / ".cargo/config.toml").unlink()
     os.utime(project.crate / "kernels/flash_api.cu", (time.time() + 60,) * 2)

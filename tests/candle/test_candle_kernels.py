@@ -57,17 +57,17 @@ def crate(tmp_path: Path) -> Path:
         ("*_causal", {NAMES[1]}),
     ],
 )
-def test_names_choose_among_what_flash_attention_has_not(crate: Path, words: str, chosen: set[str]) -> None:
+def test_names_choose_among_what_flash_attention_has_not(crate, words, chosen) -> None:
     assert {kernel.name for kernel in choose_kernels(crate, words, line_of("0.11.1"), "0.11.1")} == chosen
 
 
-def test_a_name_that_no_kernel_has_is_answered_with_those_that_there_are(crate: Path) -> None:
+def test_a_name_that_no_kernel_has_is_answered_with_those_that_there_are(crate) -> None:
     with pytest.raises(UsageError, match="'hdim64_fp16' is none of candle's kernels") as refused:
         choose_kernels(crate, "hdim64_fp16", line_of("0.11.1"), "0.11.1")
     assert all(name in refused.value.message for name in NAMES)
 
 
-def test_a_candle_whose_calls_need_none_hears_so(crate: Path) -> None:
+def test_a_candle_whose_calls_need_none_hears_so(crate) -> None:
     with pytest.raises(IncompatibleError, match=r"0\.9\.2 has no kernels that its calls here would need"):
         choose_kernels(crate, "all", line_of("0.9.2"), "0.9.2")
     with pytest.raises(IncompatibleError, match=r"candle-flash-attn-v3 0\.11\.1 has no kernels"):
@@ -126,7 +126,7 @@ def ask(library: ctypes.CDLL, call: dict[str, object]) -> tuple[int, int, str, s
         packed(d=512),
     ],
 )
-def test_what_flash_attention_cannot_do_goes_to_candle(whole: ctypes.CDLL, call: dict[str, object]) -> None:
+def test_what_flash_attention_cannot_do_goes_to_candle(whole, call) -> None:
     if call["d"] == 96:
         call = {**call, "d": 256}  # the kernels for 128 are not among those that were compiled
     status, candles, asked, error = ask(whole, call)
@@ -144,7 +144,7 @@ def test_what_flash_attention_cannot_do_goes_to_candle(whole: ctypes.CDLL, call:
         paged(d=128),  # whose kernel is not in the archive
     ],
 )
-def test_what_flash_attention_can_do_goes_to_the_library(whole: ctypes.CDLL, call: dict[str, object]) -> None:
+def test_what_flash_attention_can_do_goes_to_the_library(whole, call) -> None:
     status, candles, asked, _ = ask(whole, call)
     assert (status, candles) == (Status.OK, 0)
     assert "fa_fwd(" in asked
@@ -166,18 +166,14 @@ def test_what_flash_attention_can_do_goes_to_the_library(whole: ctypes.CDLL, cal
         (packed(prefix_ranges=0x80000, prefix_count=1), "mm_prefix_ranges is set and block_table is NULL"),
     ],
 )
-def test_what_no_kernel_there_can_do_is_refused_before_any_is_launched(
-    whole: ctypes.CDLL, call: dict[str, object], said: str
-) -> None:
+def test_what_no_kernel_there_can_do_is_refused_before_any_is_launched(whole, call, said) -> None:
     status, candles, asked, error = ask(whole, call)
     assert status in {Status.INVALID, Status.UNSUPPORTED}
     assert (candles, "fa_fwd" in asked) == (0, False)
     assert said in error
 
 
-def test_a_feature_that_the_kernels_were_compiled_without_is_refused(
-    library_with: Callable[[frozenset[Feature]], Path],
-) -> None:
+def test_a_feature_that_the_kernels_were_compiled_without_is_refused(library_with) -> None:
     bare = ctypes.CDLL(str(library_with(frozenset())))
     assert ask(bare, paged(is_causal=1, right=0))[:2] == (Status.OK, 1)
     for changes, name in (
@@ -191,9 +187,7 @@ def test_a_feature_that_the_kernels_were_compiled_without_is_refused(
         assert f"without {name}, as the library here" in error
 
 
-def test_a_launch_that_fails_is_reported_and_the_output_is_nan(
-    whole: ctypes.CDLL, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_launch_that_fails_is_reported_and_the_output_is_nan(whole, capfd) -> None:
     status, candles, asked, error = ask(whole, paged(stream=7))
     assert (status, candles) == (Status.CUDA, 1)
     assert "cudaMemsetAsync(7," in asked
@@ -202,7 +196,7 @@ def test_a_launch_that_fails_is_reported_and_the_output_is_nan(
 
 
 @pytest.mark.nvcc
-def test_a_note_tells_which_of_candles_kernels_are_in_the_archive(quick_library: Path) -> None:
+def test_a_note_tells_which_of_candles_kernels_are_in_the_archive(quick_library) -> None:
     manifest = read_library(quick_library).manifest
     assert "candle's own" not in missing_kernels(manifest, 37)
     assert missing_kernels(manifest, 45).endswith("need kernels of candle's own: --candle-kernels all")
@@ -220,9 +214,7 @@ def stand_in(quick_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.nvcc
-def test_a_kernel_is_compiled_once_and_launched_by_the_archive(
-    stand_in: tuple[Path, LinkableLibrary], real_depot: Path, tmp_path: Path
-) -> None:
+def test_a_kernel_is_compiled_once_and_launched_by_the_archive(stand_in, real_depot, tmp_path) -> None:
     crate, library = stand_in
     kernels = choose_kernels(crate, "all", line_of("0.11.1"), "0.11.1")
     for name, events in (("first", Events()), ("second", _NothingLeft())):

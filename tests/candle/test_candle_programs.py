@@ -43,7 +43,7 @@ def compile_check(form: int, folder: Path, *options: str) -> Path:
 
 @pytest.mark.parametrize("form", PROBLEMS)
 def test_every_problem_agrees_with_double_precision_and_no_byte_outside_a_buffer_is_touched(
-    form: int, driver: Path, tmp_path: Path
+    form, driver, tmp_path
 ) -> None:
     program = compile_check(form, tmp_path, "-fsanitize=address")
     done = run([str(program)], LD_LIBRARY_PATH=str(driver), ASAN_OPTIONS="detect_leaks=0")
@@ -55,14 +55,14 @@ def test_every_problem_agrees_with_double_precision_and_no_byte_outside_a_buffer
     assert "; 0 numbers left in the output" in done.stdout
 
 
-def test_a_library_that_masks_one_key_too_many_is_found_out(driver: Path, tmp_path: Path) -> None:
+def test_a_library_that_masks_one_key_too_many_is_found_out(driver, tmp_path) -> None:
     done = run([str(compile_check(45, tmp_path, "-DWRONG"))], LD_LIBRARY_PATH=str(driver))
     assert done.returncode == 1
     assert "WRONG" in done.stdout
 
 
 @pytest.mark.parametrize("form", [35, 37, 45])
-def test_the_rust_program_agrees_as_well(form: int, driver: Path, tmp_path: Path) -> None:
+def test_the_rust_program_agrees_as_well(form, driver, tmp_path) -> None:
     tool("cargo")
     objects = []
     for source in (HERE / "host_library.c", *(SOURCES / name for name in sources_of(form))):

@@ -43,14 +43,14 @@ def write_lock(folder: Path, *packages: tuple[str, str, str]) -> Path:
     return folder
 
 
-def test_the_version_is_read_from_the_lock_file_above_the_folder(tmp_path: Path) -> None:
+def test_the_version_is_read_from_the_lock_file_above_the_folder(tmp_path) -> None:
     root = write_lock(tmp_path / "p", ("candle-core", "0.9.1", REGISTRY), ("candle-flash-attn", "0.9.1", REGISTRY))
     (root / "src").mkdir()
     found = read_candle_project(root / "src")
     assert (found.root, found.version, found.features) == (root, "0.9.1", ())
 
 
-def test_the_crate_of_version_3_is_read_where_it_is_the_only_one_or_named(tmp_path: Path) -> None:
+def test_the_crate_of_version_3_is_read_where_it_is_the_only_one_or_named(tmp_path) -> None:
     v3 = ("candle-flash-attn-v3", "0.11.1", REGISTRY)
     only = read_candle_project(write_lock(tmp_path / "only", v3))
     both = write_lock(tmp_path / "both", v3, ("candle-flash-attn", "0.11.1", REGISTRY))
@@ -74,14 +74,12 @@ def test_the_crate_of_version_3_is_read_where_it_is_the_only_one_or_named(tmp_pa
         ),
     ],
 )
-def test_a_lock_file_that_names_no_single_crate_is_refused(
-    tmp_path: Path, packages: list[tuple[str, str, str]], said: str
-) -> None:
+def test_a_lock_file_that_names_no_single_crate_is_refused(tmp_path, packages, said) -> None:
     with pytest.raises(UsageError, match=said):
         read_candle_project(write_lock(tmp_path / "p", *packages))
 
 
-def test_a_folder_without_a_lock_file_learns_how_to_get_one(tmp_path: Path) -> None:
+def test_a_folder_without_a_lock_file_learns_how_to_get_one(tmp_path) -> None:
     with pytest.raises(UsageError, match="is not a Cargo project"):
         read_candle_project(tmp_path)
     (tmp_path / "Cargo.toml").write_text("[package]\n")
@@ -90,7 +88,7 @@ def test_a_folder_without_a_lock_file_learns_how_to_get_one(tmp_path: Path) -> N
     assert told.value.hint == "cargo fetch"
 
 
-def test_candle_from_git_is_found_in_its_checkout_with_the_words_of_its_source(tmp_path: Path) -> None:
+def test_candle_from_git_is_found_in_its_checkout_with_the_words_of_its_source(tmp_path) -> None:
     project = read_candle_project(write_lock(tmp_path / "p", ("candle-flash-attn", "0.11.1", GIT)))
     crate = tmp_path / "home/git/checkouts/candle-1234/59f8e90/candle-flash-attn"
     crate.mkdir(parents=True)
@@ -112,7 +110,7 @@ candle-nn = { path = "../candle-nn" }
 
 
 @needs("cargo", "git")
-def test_a_crate_from_git_is_replaced_and_keeps_the_rest_of_candle_from_there(tmp_path: Path) -> None:
+def test_a_crate_from_git_is_replaced_and_keeps_the_rest_of_candle_from_there(tmp_path) -> None:
     repository, root = tmp_path / "candle", tmp_path / "program"
     for name, manifest, library in (
         ("candle-core", CORE, "pub struct Tensor;"),
@@ -174,16 +172,14 @@ def test_a_crate_from_git_is_replaced_and_keeps_the_rest_of_candle_from_there(tm
         ),
     ],
 )
-def test_the_feature_that_switches_it_on_is_named(manifest: str, expected: tuple[str, ...]) -> None:
+def test_the_feature_that_switches_it_on_is_named(manifest, expected) -> None:
     assert switches(parse_toml(manifest, "Cargo.toml"), "candle-flash-attn") == expected
 
 
 @pytest.mark.parametrize("before", ["", ENVIRONMENT], ids=["new file", "file with tables"])
 @pytest.mark.parametrize("delivery", Delivery)
 @pytest.mark.parametrize("inside", [True, False], ids=["inside the project", "elsewhere"])
-def test_what_is_added_is_read_back_and_the_rest_stays(
-    tmp_path: Path, before: str, delivery: Delivery, inside: bool
-) -> None:
+def test_what_is_added_is_read_back_and_the_rest_stays(tmp_path, before, delivery, inside) -> None:
     root = tmp_path / "project"
     (root / ".cargo").mkdir(parents=True)
     (root / CONFIG).write_text(before)
@@ -202,12 +198,12 @@ def test_what_is_added_is_read_back_and_the_rest_stays(
     assert (root / CONFIG).read_text() == after
 
 
-def test_a_compute_capability_of_the_users_stays(tmp_path: Path) -> None:
+def test_a_compute_capability_of_the_users_stays(tmp_path) -> None:
     text = config_text('[env]\nCUDA_COMPUTE_CAP = "90"\n', CandleSetup(Delivery.FOLDER, tmp_path / "b", "80"), tmp_path)
     assert parse_toml(text, "config.toml")["env"]["CUDA_COMPUTE_CAP"] == "90"
 
 
-def test_a_line_that_says_otherwise_is_not_replaced(tmp_path: Path) -> None:
+def test_a_line_that_says_otherwise_is_not_replaced(tmp_path) -> None:
     with pytest.raises(UsageError, match="already says CANDLE_FLASH_ATTN_BUILD_DIR"):
         config_text(
             '[env]\nCANDLE_FLASH_ATTN_BUILD_DIR = "/mine"\n', CandleSetup(Delivery.FOLDER, tmp_path, "80"), tmp_path
@@ -216,7 +212,7 @@ def test_a_line_that_says_otherwise_is_not_replaced(tmp_path: Path) -> None:
         config_text("[env\n", CandleSetup(Delivery.FOLDER, tmp_path, "80"), tmp_path)
 
 
-def test_the_environment_wins_over_the_file_unless_that_forces_its_own(tmp_path: Path) -> None:
+def test_the_environment_wins_over_the_file_unless_that_forces_its_own(tmp_path) -> None:
     (tmp_path / ".cargo").mkdir()
     config = tmp_path / CONFIG
     variables = {"CANDLE_FLASH_ATTN_BUILD_DIR": "/elsewhere"}

@@ -64,15 +64,13 @@ def link_candle(*arguments: object, **env: str) -> subprocess.CompletedProcess[s
         ("0.11.1", 45, Delivery.CRATE),
     ],
 )
-def test_a_published_version_has_a_call_and_a_way_into_its_build(
-    version: str, arguments: int, delivery: Delivery
-) -> None:
+def test_a_published_version_has_a_call_and_a_way_into_its_build(version, arguments, delivery) -> None:
     line = line_of(version)
     assert (line.arguments, SERVED_CALLS[line.call], line.deliveries[0]) == (arguments, arguments, delivery)
 
 
 @pytest.mark.parametrize("version", ["0.2.9", "0.8.2-alpha.1", "0.9.3", "0.11.2", "1.0.0"])
-def test_a_version_that_was_not_published_is_refused_with_the_table(version: str, tmp_path: Path) -> None:
+def test_a_version_that_was_not_published_is_refused_with_the_table(version, tmp_path) -> None:
     done = link_candle("--candle-version", version, "--build-dir", tmp_path / "b", CARGO_HOME=str(tmp_path))
     assert done.returncode == 2
     for line in served_table():
@@ -88,22 +86,20 @@ def test_a_version_that_was_not_published_is_refused_with_the_table(version: str
         (CRATE_V3, "0.11.0", "names no stream", "to 0.11.1 or newer"),
     ],
 )
-def test_a_call_that_no_library_answers_is_refused_with_what_to_do_instead(
-    crate: str, version: str, said: str, instead: str
-) -> None:
+def test_a_call_that_no_library_answers_is_refused_with_what_to_do_instead(crate, version, said, instead) -> None:
     with pytest.raises(IncompatibleError, match=said) as refused:
         line_of(version, crate)
     assert instead in refused.value.hint
 
 
 @pytest.mark.parametrize("line", [line for line in known_lines() if not line.is_served], ids=str)
-def test_a_published_version_that_is_not_served_has_its_reason(line: CandleLine) -> None:
+def test_a_published_version_that_is_not_served_has_its_reason(line) -> None:
     with pytest.raises(IncompatibleError) as refused:
         line_of(line.versions[-1], line.crate)
     assert "not known" not in refused.value.message
 
 
-def test_sources_that_were_never_published_are_read(tmp_path: Path) -> None:
+def test_sources_that_were_never_published_are_read(tmp_path) -> None:
     crate = write_stand_in(tmp_path / "fork", "0.9.99")
     assert line_of_folder(crate, "0.9.99").arguments == 37
     ffi = crate / "src/ffi.rs"
@@ -132,7 +128,7 @@ def test_a_candle_version_that_cannot_be_read_is_refused() -> None:
     ("now", "sources", "expected"),
     [(HOUR, [], HOUR), (HOUR, [10, 20], HOUR), (HOUR, [HOUR], HOUR + 10**9), (HOUR, [3 * HOUR], 3 * HOUR + 10**9)],
 )
-def test_an_archive_is_as_new_as_now_unless_a_source_is_newer(now: int, sources: list[int], expected: int) -> None:
+def test_an_archive_is_as_new_as_now_unless_a_source_is_newer(now, sources, expected) -> None:
     assert archive_time(now, sources) == expected
     assert not newer_sources(expected, dict(enumerate(sources)))  # type: ignore[arg-type]
 
@@ -154,7 +150,7 @@ def cudart(tmp_path: Path) -> Path:
     return folder
 
 
-def test_where_nvcc_is_not_on_path_the_option_that_gives_it_is_named(tmp_path: Path) -> None:
+def test_where_nvcc_is_not_on_path_the_option_that_gives_it_is_named(tmp_path) -> None:
     (note,) = (note for note in folder_notes(tmp_path, None, "0.9.1") if "nvcc" in note)
     assert note.endswith('eval "$(flashdepot link candle --write --toolkit)"')
     assert not [note for note in folder_notes(tmp_path, "/usr/bin/nvcc", "0.9.1") if "nvcc" in note]
@@ -164,7 +160,7 @@ def test_where_nvcc_is_not_on_path_the_option_that_gives_it_is_named(tmp_path: P
 @needs_cargo
 @pytest.mark.parametrize("age", [HOUR, 0, -HOUR], ids=["older", "now", "in-the-future"])
 def test_a_build_with_the_prepared_folder_compiles_nothing_and_calls_the_library(
-    quick_library: Path, tmp_path: Path, cudart: Path, age: int
+    quick_library, tmp_path, cudart, age
 ) -> None:
     crate = write_stand_in(tmp_path / "candle-flash-attn", "0.9.2")
     program = write_program(tmp_path / "program", f'candle-flash-attn = {{ path = "{crate}" }}')
@@ -194,9 +190,7 @@ def test_a_build_with_the_prepared_folder_compiles_nothing_and_calls_the_library
 
 @pytest.mark.nvcc
 @needs_cargo
-def test_a_patched_crate_has_candles_rust_and_a_build_script_that_only_links(
-    quick_library: Path, tmp_path: Path
-) -> None:
+def test_a_patched_crate_has_candles_rust_and_a_build_script_that_only_links(quick_library, tmp_path) -> None:
     home = tmp_path / "cargo"
     # A build dependency that is nowhere: the patched crate must not ask for it.
     wanted = '[build-dependencies.cudaforge]\nversion = "0.1.2"\nfeatures = ["x"]\n'
@@ -234,7 +228,7 @@ def test_a_patched_crate_has_candles_rust_and_a_build_script_that_only_links(
 
 @pytest.mark.nvcc
 @needs_cargo
-def test_a_program_may_use_candle_and_the_crate_flashattention(quick_library: Path, tmp_path: Path) -> None:
+def test_a_program_may_use_candle_and_the_crate_flashattention(quick_library, tmp_path) -> None:
     home = tmp_path / "cargo"
     write_stand_in(home / "registry/src/index-1/candle-flash-attn-0.10.2", "0.10.2")
     options = (
@@ -262,7 +256,7 @@ def test_a_program_may_use_candle_and_the_crate_flashattention(quick_library: Pa
 
 
 @pytest.mark.nvcc
-def test_the_archive_has_no_symbol_that_another_library_could_meet(quick_library: Path, tmp_path: Path) -> None:
+def test_the_archive_has_no_symbol_that_another_library_could_meet(quick_library, tmp_path) -> None:
     done = link_candle("--candle-version", "0.9.1", "--build-dir", tmp_path, "--library", quick_library, "--json")
     document = json.loads(done.stdout)
     assert document["arguments"] == 37
@@ -277,7 +271,7 @@ def test_the_archive_has_no_symbol_that_another_library_could_meet(quick_library
 
 @pytest.mark.nvcc
 @pytest.mark.parametrize("compiler", [["gcc", "-std=c99", "-x", "c"], ["g++", "-std=c++11", "-x", "c++"]])
-def test_programs_can_ask_how_a_call_went(quick_library: Path, tmp_path: Path, compiler: list[str]) -> None:
+def test_programs_can_ask_how_a_call_went(quick_library, tmp_path, compiler) -> None:
     done = link_candle("--candle-version", "0.9.1", "--build-dir", tmp_path, "--library", quick_library, "-q")
     assert done.returncode == 0, done.stderr
     include = tmp_path / "libflashattention" / "include"
@@ -290,7 +284,7 @@ def test_programs_can_ask_how_a_call_went(quick_library: Path, tmp_path: Path, c
 
 
 @pytest.mark.nvcc
-def test_a_program_may_link_the_library_itself_as_well(quick_library: Path, tmp_path: Path) -> None:
+def test_a_program_may_link_the_library_itself_as_well(quick_library, tmp_path) -> None:
     done = link_candle("--candle-version", "0.9.1", "--build-dir", tmp_path, "--library", quick_library, "-q")
     assert done.returncode == 0, done.stderr
     (tmp_path / "both.c").write_text(
@@ -318,12 +312,12 @@ def test_a_program_may_link_the_library_itself_as_well(quick_library: Path, tmp_
         ),
     ],
 )
-def test_a_manifest_that_only_serves_in_its_place_is_refused(text: str, said: str) -> None:
+def test_a_manifest_that_only_serves_in_its_place_is_refused(text, said) -> None:
     with pytest.raises(UsageError, match=said):
         link_only_manifest(text)
 
 
-def test_a_crate_that_cargo_has_not_fetched_is_asked_for(tmp_path: Path) -> None:
+def test_a_crate_that_cargo_has_not_fetched_is_asked_for(tmp_path) -> None:
     done = link_candle("--candle-version", "0.11.0", "--build-dir", tmp_path / "b", CARGO_HOME=str(tmp_path))
     assert done.returncode == 3
     assert "cargo fetch" in done.stderr
@@ -336,7 +330,7 @@ def test_a_crate_that_cargo_has_not_fetched_is_asked_for(tmp_path: Path) -> None
         ('[package]\nname = "candle-flash-attn"\nversion = "0.9.1"\n', "0.9.2", "is candle-flash-attn 0.9.1, and"),
     ],
 )
-def test_a_folder_that_is_not_that_crate_is_refused(tmp_path: Path, text: str, version: str, said: str) -> None:
+def test_a_folder_that_is_not_that_crate_is_refused(tmp_path, text, version, said) -> None:
     (tmp_path / "Cargo.toml").write_text(text)
     done = link_candle("--candle-version", version, "--build-dir", tmp_path / "b", "--crate", tmp_path)
     assert done.returncode == 2
@@ -344,9 +338,7 @@ def test_a_folder_that_is_not_that_crate_is_refused(tmp_path: Path, text: str, v
 
 
 @pytest.mark.nvcc
-def test_a_shared_library_in_the_folder_is_named_because_linkers_would_take_it(
-    quick_library: Path, tmp_path: Path
-) -> None:
+def test_a_shared_library_in_the_folder_is_named_because_linkers_would_take_it(quick_library, tmp_path) -> None:
     (tmp_path / "libflashattention.so").write_bytes(b"")
     done = link_candle("--candle-version", "0.9.1", "--build-dir", tmp_path, "--library", quick_library)
     assert done.returncode == 2

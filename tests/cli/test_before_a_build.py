@@ -44,7 +44,7 @@ def offline(*words: str, depot: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("command", [["get"], ["build"], ["wheel", "--out", "dist"], ["vendor"]])
-def test_a_dry_run_says_what_would_be_fetched_and_compiled_and_makes_nothing(command: list[str], depot: Path) -> None:
+def test_a_dry_run_says_what_would_be_fetched_and_compiled_and_makes_nothing(command, depot) -> None:
     done = offline(*command, *LONG, "--dry-run", "--json", depot=depot)
     assert done.returncode == 0, done.stderr
     plan = json.loads(done.stdout)
@@ -68,7 +68,7 @@ def test_a_dry_run_says_what_would_be_fetched_and_compiled_and_makes_nothing(com
 @pytest.mark.skipif(not (3, 11) <= sys.version_info < (3, 15), reason="CuTe DSL is for Python 3.11 to 3.14")
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="CuTe DSL is for Linux")
 @pytest.mark.parametrize(("families", "units"), [("fa4", 18), ("all", 20)])
-def test_a_family_that_is_asked_for_brings_its_compiler_and_its_source(depot: Path, families: str, units: int) -> None:
+def test_a_family_that_is_asked_for_brings_its_compiler_and_its_source(depot, families, units) -> None:
     asked = ("--profile", "quick", "--arch", "90", "--families", families)
     plan = json.loads(offline("get", *asked, "--dry-run", "--json", depot=depot).stdout)
     assert plan["units"]["total"] == units
@@ -81,7 +81,7 @@ def test_a_family_that_is_asked_for_brings_its_compiler_and_its_source(depot: Pa
     ]
 
 
-def test_less_at_once_takes_less_memory_and_more_time(depot: Path) -> None:
+def test_less_at_once_takes_less_memory_and_more_time(depot) -> None:
     def plan(*options: str) -> Any:
         return json.loads(offline("get", *LONG, "--dry-run", "--json", *options, depot=depot).stdout)
 
@@ -91,7 +91,7 @@ def test_less_at_once_takes_less_memory_and_more_time(depot: Path) -> None:
     assert one["seconds"] > 2 * four["seconds"], "of two cores"
 
 
-def test_compilers_that_the_memory_has_no_room_for_are_not_counted(depot: Path) -> None:
+def test_compilers_that_the_memory_has_no_room_for_are_not_counted(depot) -> None:
     found = json.loads(
         offline("get", *LONG, "--dry-run", "--json", "--jobs", "8", "--memory", "1GB", depot=depot).stdout
     )
@@ -111,9 +111,7 @@ VERBS = (
 
 
 @pytest.mark.parametrize("command", VERBS)
-def test_without_a_terminal_a_long_build_ends_with_its_forecast_and_the_command(
-    command: list[str], depot: Path
-) -> None:
+def test_without_a_terminal_a_long_build_ends_with_its_forecast_and_the_command(command, depot) -> None:
     done = offline(*command, *LONG, depot=depot)
     assert done.returncode == ConsentError.exit_code, done.stderr
     assert "Compiling this needs a yes. To compile: " in done.stderr
@@ -127,7 +125,7 @@ def test_without_a_terminal_a_long_build_ends_with_its_forecast_and_the_command(
     assert document["exit_code"] == ConsentError.exit_code
 
 
-def test_all_parts_of_a_matrix_are_asked_for_once_before_the_first(depot: Path) -> None:
+def test_all_parts_of_a_matrix_are_asked_for_once_before_the_first(depot) -> None:
     matrix = depot.parent / "publish.toml"
     matrix.write_text('[matrix]\narch = ["80", "86"]\n')
     done = offline("publish", str(matrix), "--no-push", depot=depot)
@@ -137,7 +135,7 @@ def test_all_parts_of_a_matrix_are_asked_for_once_before_the_first(depot: Path) 
 
 
 @pytest.mark.parametrize("command", [["get"], ["wheel"], ["vendor"], ["link", "cmake", "--get"]])
-def test_somebody_at_a_terminal_is_asked_before_a_long_build(command: list[str], depot: Path) -> None:
+def test_somebody_at_a_terminal_is_asked_before_a_long_build(command, depot) -> None:
     words = (*command, *LONG, "--depot", str(depot), "--offline")
     seen = at_a_terminal(*words, types={"[y/N]": "n\n"}, cwd=depot.parent)
     assert seen.status == ConsentError.exit_code
@@ -147,30 +145,28 @@ def test_somebody_at_a_terminal_is_asked_before_a_long_build(command: list[str],
     assert not depot.exists(), "nothing was fetched"
 
 
-def test_a_yes_continues(depot: Path) -> None:
+def test_a_yes_continues(depot) -> None:
     seen = at_a_terminal("get", *LONG, "--depot", str(depot), "--offline", types={"[y/N]": "y\n"}, cwd=depot.parent)
     assert seen.status == 7, "it continued to fetch the compiler"
     assert seen.shown.count("To compile: 72 kernels") == 1
 
 
 @pytest.mark.parametrize("words", [(*LONG, "--yes"), (*LONG, "--build", "always"), SHORT])
-def test_nobody_is_asked_who_said_yes_or_waits_a_minute(words: tuple[str, ...], depot: Path) -> None:
+def test_nobody_is_asked_who_said_yes_or_waits_a_minute(words, depot) -> None:
     seen = at_a_terminal("get", *words, "--depot", str(depot), "--offline", cwd=depot.parent)
     assert seen.status == 7
     assert "[y/N]" not in seen.shown
     assert "To compile: " in seen.shown
 
 
-def test_never_forbids_short_builds_too(depot: Path) -> None:
+def test_never_forbids_short_builds_too(depot) -> None:
     done = offline("get", *SHORT, "--build", "never", depot=depot)
     assert done.returncode == ConsentError.exit_code
     assert 'build="never" forbids compiling. To compile: 2 kernels' in done.stderr
     assert f"To compile it: flashdepot get {' '.join(SHORT)} --depot {depot} --offline -y" in done.stderr
 
 
-def test_a_yes_is_an_option_before_a_variable_before_a_project_before_a_users_setting(
-    depot: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_yes_is_an_option_before_a_variable_before_a_project_before_a_users_setting(depot, monkeypatch) -> None:
     settings, project = depot.parent / "config" / "settings.toml", depot.parent / "flashdepot.toml"
     settings.parent.mkdir()
     monkeypatch.setattr("flashdepot.resolve.consent.user_config", lambda: settings.parent)
@@ -200,14 +196,14 @@ def test_a_yes_is_an_option_before_a_variable_before_a_project_before_a_users_se
         said()
 
 
-def test_a_project_that_nobody_trusts_starts_no_compiler(depot: Path) -> None:
+def test_a_project_that_nobody_trusts_starts_no_compiler(depot) -> None:
     (depot.parent / "flashdepot.toml").write_text('build = "always"\n')
     done = offline("get", *LONG, depot=depot)
     assert done.returncode == UsageError.exit_code
     assert "It lets compilers start without asking" in done.stderr
 
 
-def test_the_api_compiles_for_long_only_after_a_yes(depot: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_api_compiles_for_long_only_after_a_yes(depot, monkeypatch) -> None:
     monkeypatch.setenv("FLASHDEPOT_OFFLINE", "1")
     asked: list[str] = []
 
@@ -226,7 +222,7 @@ def test_the_api_compiles_for_long_only_after_a_yes(depot: Path, monkeypatch: py
     assert len(asked) == 1
 
 
-def test_candle_gets_what_its_version_can_call(depot: Path) -> None:
+def test_candle_gets_what_its_version_can_call(depot) -> None:
     def planned(version: str) -> Any:
         words = ("link", "candle", "--get", "--dry-run", "--json", "--candle-version", version, "--build-dir", "there")
         done = offline(*words, *LONG, depot=depot)
@@ -238,9 +234,7 @@ def test_candle_gets_what_its_version_can_call(depot: Path) -> None:
 
 
 @pytest.mark.nvcc
-def test_a_dry_run_knows_what_is_stored_and_what_is_compiled_already(
-    flashdepot: Any, quick_library: Path, real_depot: Path
-) -> None:
+def test_a_dry_run_knows_what_is_stored_and_what_is_compiled_already(flashdepot, quick_library, real_depot) -> None:
     assert flashdepot("get", "--profile", "quick", "--arch", "80,90", "--offline")["path"] == str(quick_library)
     assert flashdepot("get", "--profile", "quick", "--arch", "80,90", "--dry-run")["status"] == "hit"
     assert flashdepot("build", "--profile", "quick", "--arch", "80,90", "--dry-run")["status"] == "hit"

@@ -35,7 +35,7 @@ def test_the_help_lists_every_command_and_how_to_begin() -> None:
     "command",
     [["get"], ["build"], ["wheel"], ["install"], ["verify"], ["bench"], ["host"], ["doctor"], ["depot", "gc"]],
 )
-def test_every_help_page_has_examples(command: list[str]) -> None:
+def test_every_help_page_has_examples(command) -> None:
     done = flashdepot(*command, "--help")
     assert done.returncode == 0
     assert f"  flashdepot {' '.join(command)}" in done.stdout.split("Examples:")[1]
@@ -109,9 +109,7 @@ def test_every_help_page_has_examples(command: list[str]) -> None:
         (["gett"], 2, "No such command"),
     ],
 )
-def test_wrong_words_get_their_exit_code_and_the_right_ones(
-    tmp_path: Path, arguments: list[str], code: int, said: str
-) -> None:
+def test_wrong_words_get_their_exit_code_and_the_right_ones(tmp_path, arguments, code, said) -> None:
     depot = [] if arguments == ["gett"] else ["--depot", str(tmp_path)]
     words = (*arguments, *depot)
     looks = (
@@ -128,7 +126,7 @@ def test_wrong_words_get_their_exit_code_and_the_right_ones(
 @pytest.mark.parametrize(
     ("driver", "way_out"), [("535.104.05", "--cuda 12.8"), ("470.82", "Update the driver: no nvcc")]
 )
-def test_a_driver_below_the_floor_is_refused_with_the_way_out(driver: str, way_out: str, tmp_path: Path) -> None:
+def test_a_driver_below_the_floor_is_refused_with_the_way_out(driver, way_out, tmp_path) -> None:
     record = tmp_path / "host.json"
     record.write_text(json.dumps({**json.loads(RECORD.read_text()), "driver": driver}))
     words = ("--arch", "90", "--host", record, "--depot", tmp_path / "depot", "--offline")
@@ -147,25 +145,25 @@ def test_a_driver_below_the_floor_is_refused_with_the_way_out(driver: str, way_o
         ("sing", "No such command 'sing'. There are get, build,"),
     ],
 )
-def test_a_wrong_command_gets_the_right_one_of_its_group_too(word: str, said: str) -> None:
+def test_a_wrong_command_gets_the_right_one_of_its_group_too(word, said) -> None:
     assert said in flashdepot(word).stderr
 
 
 @pytest.mark.parametrize("group", [[], ["depot"]])
-def test_a_word_too_few_gets_the_help_and_no_error(group: list[str]) -> None:
+def test_a_word_too_few_gets_the_help_and_no_error(group) -> None:
     done = flashdepot(*group)
     assert (done.returncode, done.stderr) == (2, "")
     assert done.stdout.startswith(f"Usage: {' '.join(['flashdepot', *group])} [OPTIONS] COMMAND")
 
 
-def test_a_toolkit_that_is_a_link_to_itself_is_refused(tmp_path: Path) -> None:
+def test_a_toolkit_that_is_a_link_to_itself_is_refused(tmp_path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     done = flashdepot("get", "--cuda", "./loop", "--arch", "80", "--depot", str(tmp_path / "depot"), cwd=tmp_path)
     assert done.returncode == 3
     assert f"{tmp_path / 'loop'} holds no CUDA toolkit" in done.stderr
 
 
-def test_an_error_is_one_json_document_when_asked_for(tmp_path: Path) -> None:
+def test_an_error_is_one_json_document_when_asked_for(tmp_path) -> None:
     done = flashdepot("get", "--arch", "75", "--json", "--depot", str(tmp_path))
     document = json.loads(done.stdout)
     assert (document["status"], document["exit_code"]) == ("error", 4)
@@ -173,7 +171,7 @@ def test_an_error_is_one_json_document_when_asked_for(tmp_path: Path) -> None:
     assert document["hint"]
 
 
-def test_a_project_file_sets_what_the_command_line_does_not(tmp_path: Path) -> None:
+def test_a_project_file_sets_what_the_command_line_does_not(tmp_path) -> None:
     (tmp_path / "flashdepot.toml").write_text('profile = "quick"\narch = [75]\n')
     inside = tmp_path / "src" / "deep"
     inside.mkdir(parents=True)
@@ -189,7 +187,7 @@ def test_a_project_file_sets_what_the_command_line_does_not(tmp_path: Path) -> N
         ("[profile]\nname = 'x'", "must be texts or numbers"),
     ],
 )
-def test_a_mistake_in_a_project_file_names_the_file(tmp_path: Path, text: str, said: str) -> None:
+def test_a_mistake_in_a_project_file_names_the_file(tmp_path, text, said) -> None:
     (tmp_path / "flashdepot.toml").write_text(text)
     done = flashdepot("get", cwd=tmp_path)
     assert done.returncode == 2
@@ -197,7 +195,7 @@ def test_a_mistake_in_a_project_file_names_the_file(tmp_path: Path, text: str, s
     assert "flashdepot.toml" in done.stderr
 
 
-def test_a_host_record_is_saved_and_printed(tmp_path: Path) -> None:
+def test_a_host_record_is_saved_and_printed(tmp_path) -> None:
     assert flashdepot_in(tmp_path, "host", "--save", str(tmp_path / "h.json"), "--quiet").stdout == ""
     saved = json.loads((tmp_path / "h.json").read_text())
     assert saved["schema"] == 1
@@ -216,7 +214,7 @@ def test_the_architectures_that_can_be_built_are_listed() -> None:
     assert "75" not in {row["arch"] for row in listed}
 
 
-def test_a_system_that_nothing_is_built_for_is_answered_with_those_that_there_are(tmp_path: Path) -> None:
+def test_a_system_that_nothing_is_built_for_is_answered_with_those_that_there_are(tmp_path) -> None:
     record = make_host(platform="darwin-arm64")
     (tmp_path / "mac.json").write_text(json.dumps(record.to_json()))
     arguments = ["get", "--profile", "quick", "--arch", "80", "--host", str(tmp_path / "mac.json")]
@@ -227,7 +225,7 @@ def test_a_system_that_nothing_is_built_for_is_answered_with_those_that_there_ar
 
 
 @pytest.mark.parametrize("command", ["get --out", "build --out", "wheel --out", "vendor"])
-def test_a_folder_that_cannot_be_written_is_named_before_anything_is_made(command: str, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_named_before_anything_is_made(command, tmp_path) -> None:
     (tmp_path / "file").write_text("mine")
     words = (*command.split(), str(tmp_path / "file" / "x"), "--profile", "quick", "--depot", str(tmp_path / "depot"))
     done = flashdepot(*words, cwd=tmp_path)
@@ -236,7 +234,7 @@ def test_a_folder_that_cannot_be_written_is_named_before_anything_is_made(comman
     assert not (tmp_path / "depot").exists()
 
 
-def test_a_folder_with_files_of_the_users_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+def test_a_folder_with_files_of_the_users_is_refused_before_anything_is_made(tmp_path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("mine")
     done = flashdepot(
@@ -247,7 +245,7 @@ def test_a_folder_with_files_of_the_users_is_refused_before_anything_is_made(tmp
     assert not (tmp_path / "depot").exists()
 
 
-def test_an_empty_depot_says_how_to_fill_it(tmp_path: Path) -> None:
+def test_an_empty_depot_says_how_to_fill_it(tmp_path) -> None:
     done = flashdepot("depot", "ls", "--depot", str(tmp_path / "none"))
     assert done.returncode == 0
     assert "get --profile quick" in done.stderr
@@ -258,12 +256,12 @@ def test_an_empty_depot_says_how_to_fill_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "count"), [("8GB", 8 * 10**9), ("7.5 GiB", int(7.5 * 2**30)), ("500mb", 5 * 10**8), ("1024", 1024)]
 )
-def test_amounts_of_memory_read_as_people_write_them(text: str, count: int) -> None:
+def test_amounts_of_memory_read_as_people_write_them(text, count) -> None:
     assert parse_size(text) == count
 
 
 @pytest.mark.parametrize("text", ["", "GB", "-1GB", "0", "8 XB", "8GBB"])
-def test_other_words_are_no_amount_of_memory(text: str) -> None:
+def test_other_words_are_no_amount_of_memory(text) -> None:
     with pytest.raises(UsageError, match="expected one such as 8GB"):
         parse_size(text)
 
@@ -273,7 +271,7 @@ def test_sizes_and_times_are_said_as_people_say_them() -> None:
     assert [duration(s) for s in (0.02, 48, 720, 7500)] == ["0.0 s", "48 s", "12 min", "2 h 05 min"]
 
 
-def test_gc_says_why_nothing_was_freed_and_what_frees_more(tmp_path: Path) -> None:
+def test_gc_says_why_nothing_was_freed_and_what_frees_more(tmp_path) -> None:
     done = flashdepot("depot", "gc", "--older-than", "0", "--yes", "--depot", tmp_path)
     assert done.returncode == 0
     assert "what was used in the last hour" in done.stderr

@@ -21,7 +21,7 @@ RECORDS = Path(__file__).parents[1] / "doctor" / "records"
         ("install", "torch-cpu-only", 3, f"PyTorch 2.13.0+cpu in {Path('/home/me/.venv')} is built without CUDA."),
     ],
 )
-def test_doctor_says_its_findings_and_ends_by_them(intention: str, record: str, code: int, said: str) -> None:
+def test_doctor_says_its_findings_and_ends_by_them(intention, record, code, said) -> None:
     done = flashdepot("doctor", intention, "--host", str(RECORDS / f"{record}.json"))
     assert (done.returncode, done.stderr) == (code, "")
     assert said in done.stdout
@@ -61,7 +61,7 @@ def test_quiet_says_nothing_of_a_machine_that_is_fit() -> None:
     assert flashdepot("doctor", "build", "-q", "--host", str(RECORDS / "ubuntu-24.04-h100.json")).stdout == ""
 
 
-def test_what_is_little_is_said_before_compiling_and_once(tmp_path: Path) -> None:
+def test_what_is_little_is_said_before_compiling_and_once(tmp_path) -> None:
     code = (
         "import sys\n"
         "from msgspec.structs import replace\n"
@@ -82,7 +82,7 @@ def test_what_is_little_is_said_before_compiling_and_once(tmp_path: Path) -> Non
     assert done.stderr.index("warning: 1.0 GB") < done.stderr.index("the compiler would start here")
 
 
-def test_an_environment_without_torch_hears_that_it_has_none(tmp_path: Path) -> None:
+def test_an_environment_without_torch_hears_that_it_has_none(tmp_path) -> None:
     record = json.loads((RECORDS / "ubuntu-24.04-h100.json").read_text())
     record["python"]["torch"] = None
     (tmp_path / "host.json").write_text(json.dumps(record))

@@ -37,13 +37,13 @@ def flashdepot(*words: str, cwd: Path, **variables: str) -> subprocess.Completed
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_it_takes_json_quiet_verbose_and_offline(words: tuple[str, ...]) -> None:
+def test_it_takes_json_quiet_verbose_and_offline(words) -> None:
     taken = {option for parameter in COMMANDS[words].params for option in parameter.opts}
     assert not {"--json", "-q", "--quiet", "-v", "--verbose", "--offline"} - taken
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_a_wrong_option_is_answered_in_json_where_json_is_asked_for(words: tuple[str, ...]) -> None:
+def test_a_wrong_option_is_answered_in_json_where_json_is_asked_for(words) -> None:
     done = flashdepot_here(*words, "--bogus", "--json")
     document = json.loads(done.stdout)
     assert done.returncode == document["exit_code"] == 2
@@ -68,20 +68,20 @@ def test_a_wrong_option_is_answered_in_json_where_json_is_asked_for(words: tuple
         ("catalog ls --source oficial", "official"),
     ],
 )
-def test_the_word_that_was_probably_meant_is_suggested(line: str, meant: str, tmp_path: Path) -> None:
+def test_the_word_that_was_probably_meant_is_suggested(line, meant, tmp_path) -> None:
     done = flashdepot_here(*line.split(), cwd=tmp_path, FLASHDEPOT_HOME=str(tmp_path / "depot"))
     assert done.returncode == 2
     assert f"Did you mean '{meant}'?" in done.stderr
 
 
-def test_a_word_that_is_near_to_nothing_gets_the_list(tmp_path: Path) -> None:
+def test_a_word_that_is_near_to_nothing_gets_the_list(tmp_path) -> None:
     done = flashdepot_here("depot", "xyz")
     assert "There are " in done.stderr
     assert "verify" in done.stderr
     assert "Did you mean" not in done.stderr
 
 
-def test_offline_is_an_option_and_a_variable(tmp_path: Path) -> None:
+def test_offline_is_an_option_and_a_variable(tmp_path) -> None:
     depot = str(tmp_path / "depot")
     by_option = flashdepot_here("catalog", "update", "--offline", FLASHDEPOT_HOME=depot)
     by_variable = flashdepot_here("catalog", "update", FLASHDEPOT_HOME=depot, FLASHDEPOT_OFFLINE="1")
@@ -90,13 +90,13 @@ def test_offline_is_an_option_and_a_variable(tmp_path: Path) -> None:
     assert "--offline or FLASHDEPOT_OFFLINE forbids it" in by_option.stderr
 
 
-def test_quiet_leaves_only_results(tmp_path: Path) -> None:
+def test_quiet_leaves_only_results(tmp_path) -> None:
     depot = ("--depot", str(tmp_path / "depot"))
     assert flashdepot_here("depot", "ls", *depot).stderr
     assert flashdepot_here("depot", "ls", *depot, "-q").stderr == ""
 
 
-def test_verbose_shows_what_is_run(tmp_path: Path) -> None:
+def test_verbose_shows_what_is_run(tmp_path) -> None:
     words = ("host", "--python", sys.executable)
     assert "python_facts.py" in flashdepot(*words, "-v", cwd=tmp_path).stderr
     assert "python_facts.py" not in flashdepot(*words, cwd=tmp_path).stderr
@@ -105,16 +105,14 @@ def test_verbose_shows_what_is_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("variables", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True), ({"TERM": "dumb"}, False)]
 )  # fmt: skip
-def test_an_error_is_coloured_on_a_terminal_unless_that_is_not_wanted(
-    variables: dict[str, str], coloured: bool, tmp_path: Path
-) -> None:
+def test_an_error_is_coloured_on_a_terminal_unless_that_is_not_wanted(variables, coloured, tmp_path) -> None:
     seen = at_a_terminal("get", "--profile", "quik", cwd=tmp_path, environment={"NO_COLOR": "", **variables})
     assert ("\x1b[31m" in seen.shown) == coloured
     assert "error:" in seen.shown
     assert "\x1b" not in flashdepot("get", "--profile", "quik", cwd=tmp_path).stderr
 
 
-def test_an_internal_error_is_one_sentence_and_a_traceback_only_on_request(tmp_path: Path) -> None:
+def test_an_internal_error_is_one_sentence_and_a_traceback_only_on_request(tmp_path) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         "import flashdepot.cli.common\ndef fail(_): raise KeyError('surprise')\nflashdepot.cli.common.open_depot = fail\n"
     )
@@ -145,7 +143,7 @@ def test_an_internal_error_is_one_sentence_and_a_traceback_only_on_request(tmp_p
         ("link candle --candle-version 0.9.2-alpha.1", ["0.9.2-alpha.1"]),
     ],
 )
-def test_the_shell_completes_names_and_values(beginning: str, offered: list[str], tmp_path: Path) -> None:
+def test_the_shell_completes_names_and_values(beginning, offered, tmp_path) -> None:
     done = flashdepot(
         cwd=tmp_path,
         _FLASHDEPOT_COMPLETE="bash_complete",

@@ -14,7 +14,6 @@ import pytest
 from flashdepot.model.limits import joined
 from support.own_world import CONFIG
 from support.tools import flashdepot_here, posix
-from support.venvs import Venv
 
 RECORDS = Path(__file__).parents[1] / "doctor" / "records"
 H100 = ("--host", str(RECORDS / "ubuntu-24.04-h100.json"))
@@ -27,7 +26,7 @@ def flashdepot_at(tmp_path: Path) -> Any:
     return lambda *words: flashdepot_here(*words, "--depot", tmp_path / "depot", cwd=tmp_path, FLASHDEPOT_OFFLINE="1")
 
 
-def test_the_page_names_the_choice_its_reason_the_runner_up_and_what_was_left_out(flashdepot_at: Any) -> None:
+def test_the_page_names_the_choice_its_reason_the_runner_up_and_what_was_left_out(flashdepot_at) -> None:
     done = flashdepot_at("resolve", *H100)
     assert done.returncode == 0
     lines = [line.strip() for line in done.stdout.splitlines()]
@@ -38,7 +37,7 @@ def test_the_page_names_the_choice_its_reason_the_runner_up_and_what_was_left_ou
     assert any(line.endswith("for another torch (nearest: 2.7)") for line in lines)
 
 
-def test_the_json_document_has_choice_verdict_and_counts(flashdepot_at: Any) -> None:
+def test_the_json_document_has_choice_verdict_and_counts(flashdepot_at) -> None:
     document = json.loads(flashdepot_at("resolve", *H100, "--json").stdout)
     assert (document["status"], document["chosen"]["name"]) == ("decided", OFFICIAL)
     assert (document["chosen"]["verdict"], document["chosen"]["verified"]) == ("fits", False)
@@ -48,7 +47,7 @@ def test_the_json_document_has_choice_verdict_and_counts(flashdepot_at: Any) -> 
     assert document["considered"] == rejected + kept > 9000
 
 
-def test_the_answer_ends_in_its_address_and_the_command_that_takes_it(flashdepot_at: Any) -> None:
+def test_the_answer_ends_in_its_address_and_the_command_that_takes_it(flashdepot_at) -> None:
     done = flashdepot_at("resolve", *H100)
     url = next(line.strip() for line in done.stdout.splitlines() if "https://" in line)
     assert url.endswith(f"/{OFFICIAL}")
@@ -58,7 +57,7 @@ def test_the_answer_ends_in_its_address_and_the_command_that_takes_it(flashdepot
 
 
 @posix("system that is also the record's")
-def test_for_another_machine_our_wheel_is_made_for_its_gpus(flashdepot_at: Any) -> None:
+def test_for_another_machine_our_wheel_is_made_for_its_gpus(flashdepot_at) -> None:
     done = flashdepot_at("resolve", *H100, "--source", "ours")
     command = done.stdout.splitlines()[-1].strip()
     assert command.startswith("flashdepot wheel --arch 90 ")
@@ -66,7 +65,7 @@ def test_for_another_machine_our_wheel_is_made_for_its_gpus(flashdepot_at: Any) 
     assert command.endswith(" --yes --out dist")
 
 
-def test_a_version_of_python_is_as_good_as_its_tag(flashdepot_at: Any) -> None:
+def test_a_version_of_python_is_as_good_as_its_tag(flashdepot_at) -> None:
     by_version, by_tag = (flashdepot_at("resolve", *H100, "--python-tag", word).stdout for word in ("3.11", "cp311"))
     assert by_version == by_tag
     assert "cp311" in by_version
@@ -81,7 +80,7 @@ def test_a_version_of_python_is_as_good_as_its_tag(flashdepot_at: Any) -> None:
     ],
 )
 def test_without_a_choice_the_exit_code_and_the_page_say_what_is_in_the_way(
-    options: tuple[str, ...], code: int, status: str, said: str, flashdepot_at: Any
+    options, code, status, said, flashdepot_at
 ) -> None:
     page, document = flashdepot_at("resolve", *H100, *options), flashdepot_at("resolve", *H100, *options, "--json")
     assert (page.returncode, document.returncode) == (code, code)
@@ -90,7 +89,7 @@ def test_without_a_choice_the_exit_code_and_the_page_say_what_is_in_the_way(
 
 
 @posix("C library to ask for")
-def test_a_missing_fact_ends_in_the_command_that_tells_it(flashdepot_at: Any) -> None:
+def test_a_missing_fact_ends_in_the_command_that_tells_it(flashdepot_at) -> None:
     asked = ("resolve", "--torch", "2.9", "--python-tag", "cp311", "--glibc", "2.35")
     done = flashdepot_at(*asked)
     assert done.returncode == 3
@@ -101,7 +100,7 @@ def test_a_missing_fact_ends_in_the_command_that_tells_it(flashdepot_at: Any) ->
 
 
 def test_without_pytorch_here_the_answer_ends_in_the_command_that_says_how_to_get_one(
-    flashdepot_at: Any, bare_venv: Venv, monkeypatch: pytest.MonkeyPatch
+    flashdepot_at, bare_venv, monkeypatch
 ) -> None:
     monkeypatch.setattr("flashdepot.host.tools.find_compilers", tuple)  # no compiler is asked its version
     python = str(bare_venv.root)
@@ -110,7 +109,7 @@ def test_without_pytorch_here_the_answer_ends_in_the_command_that_says_how_to_ge
     assert done.stdout.rstrip().splitlines()[-1] == f"  flashdepot doctor install --python {python}"
 
 
-def test_nobody_on_windows_is_shown_a_wheel_for_linux(flashdepot_at: Any) -> None:
+def test_nobody_on_windows_is_shown_a_wheel_for_linux(flashdepot_at) -> None:
     windows = ("--host", str(RECORDS / "windows-11-msvc-2022.json"))
     done = flashdepot_at(
         "resolve", *windows, "--torch", "2.8", "--torch-cuda", "12.8", "--gpu", "8.9", "--source", "official"
@@ -120,7 +119,7 @@ def test_nobody_on_windows_is_shown_a_wheel_for_linux(flashdepot_at: Any) -> Non
     assert "linux_x86_64.whl" not in done.stdout
 
 
-def test_explain_tells_rule_by_rule_why_a_wheel_is_not_the_one(flashdepot_at: Any) -> None:
+def test_explain_tells_rule_by_rule_why_a_wheel_is_not_the_one(flashdepot_at) -> None:
     named = "flash_attn-2.7.4.post1+cu12torch2.6cxx11abiFALSE-cp312-cp312-linux_x86_64.whl"
     done = flashdepot_at("resolve", *H100, "--explain", named)
     assert done.returncode == 4
@@ -130,14 +129,14 @@ def test_explain_tells_rule_by_rule_why_a_wheel_is_not_the_one(flashdepot_at: An
     assert "keeps: distribution, version, platform" in done.stdout
 
 
-def test_explain_tells_the_place_of_one_that_fits(flashdepot_at: Any) -> None:
+def test_explain_tells_the_place_of_one_that_fits(flashdepot_at) -> None:
     done = flashdepot_at("resolve", *H100, "--explain", OFFICIAL.replace(".post1", ""))
     assert done.returncode == 0
     assert "it is number 2 of 3 that fit" in done.stdout
     assert "2.8.3.post1 is newer than 2.8.3" in done.stdout
 
 
-def test_explain_judges_a_wheel_that_nobody_lists_by_its_name(flashdepot_at: Any) -> None:
+def test_explain_judges_a_wheel_that_nobody_lists_by_its_name(flashdepot_at) -> None:
     done = flashdepot_at("resolve", *H100, "--explain", "flash_attn-2.8.3+cu128torch2.7me-cp312-cp312-linux_x86_64.whl")
     assert done.returncode == 4
     assert "It is built for torch 2.7" in done.stdout
@@ -154,15 +153,13 @@ def test_explain_judges_a_wheel_that_nobody_lists_by_its_name(flashdepot_at: Any
         (("--python", sys.executable), "give one of them"),
     ],
 )
-def test_a_value_that_cannot_be_understood_is_a_usage_error(
-    options: tuple[str, ...], said: str, flashdepot_at: Any
-) -> None:
+def test_a_value_that_cannot_be_understood_is_a_usage_error(options, said, flashdepot_at) -> None:
     done = flashdepot_at("resolve", *H100, *options)
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
 
 
-def test_lock_writes_keeps_checks_and_renews(flashdepot_at: Any, tmp_path: Path) -> None:
+def test_lock_writes_keeps_checks_and_renews(flashdepot_at, tmp_path) -> None:
     path = tmp_path / "flashdepot.lock"
     refused = flashdepot_at("lock", *H100, "--version", "2.8.3")
     assert (refused.returncode, path.exists()) == (6, False)
@@ -180,7 +177,7 @@ def test_lock_writes_keeps_checks_and_renews(flashdepot_at: Any, tmp_path: Path)
     assert OFFICIAL.encode() in path.read_bytes()
 
 
-def test_lock_check_names_what_is_wrong_with_the_file(flashdepot_at: Any, tmp_path: Path) -> None:
+def test_lock_check_names_what_is_wrong_with_the_file(flashdepot_at, tmp_path) -> None:
     missing = flashdepot_at("lock", *H100, "--check")
     assert (missing.returncode, "There is no lock file" in missing.stderr) == (2, True)
     (tmp_path / "flashdepot.lock").write_text("schema = 1\nwheel = 3\n")
@@ -189,7 +186,7 @@ def test_lock_check_names_what_is_wrong_with_the_file(flashdepot_at: Any, tmp_pa
     assert "wheel is 3: expected a table" in wrong.stderr
 
 
-def test_names_are_locked_only_over_our_flash_attn(flashdepot_at: Any, tmp_path: Path) -> None:
+def test_names_are_locked_only_over_our_flash_attn(flashdepot_at, tmp_path) -> None:
     options = ("--source", "official", "--names", "flash-attn-3", "--accept-unverified")
     refused = flashdepot_at("lock", *H100, *options)
     assert refused.returncode == 4
@@ -197,13 +194,13 @@ def test_names_are_locked_only_over_our_flash_attn(flashdepot_at: Any, tmp_path:
     assert not (tmp_path / "flashdepot.lock").exists()
 
 
-def test_lock_leaves_no_file_when_nothing_fits(flashdepot_at: Any, tmp_path: Path) -> None:
+def test_lock_leaves_no_file_when_nothing_fits(flashdepot_at, tmp_path) -> None:
     assert flashdepot_at("lock", *H100, "--gpu", "7.5").returncode == 4
     assert not (tmp_path / "flashdepot.lock").exists()
 
 
 @posix("variables that name a user's folders, so that platformdirs is asked")
-def test_a_decision_imports_nothing_that_it_does_not_need(tmp_path: Path) -> None:
+def test_a_decision_imports_nothing_that_it_does_not_need(tmp_path) -> None:
     words = [
         "resolve",
         "--torch",

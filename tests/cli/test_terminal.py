@@ -31,9 +31,7 @@ HALF = Snapshot(
 )
 
 
-def test_a_download_of_a_build_is_one_line_with_its_size_from_the_first_byte_on(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_download_of_a_build_is_one_line_with_its_size_from_the_first_byte_on(capsys) -> None:
     with Terminal().building() as progress:
         tell = progress.download("nvcc.whl")
         assert capsys.readouterr().err == "", "it may be there already"
@@ -42,9 +40,7 @@ def test_a_download_of_a_build_is_one_line_with_its_size_from_the_first_byte_on(
     assert capsys.readouterr().err == "Fetching nvcc.whl, 102.0 MB.\n"
 
 
-def test_a_log_has_a_line_for_each_kernel_and_is_never_silent_for_long(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_has_a_line_for_each_kernel_and_is_never_silent_for_long(capsys, monkeypatch) -> None:
     now = [0.0]
     monkeypatch.setattr(terminal.time, "monotonic", lambda: now[0])
     with Terminal().building() as progress:
@@ -58,7 +54,7 @@ def test_a_log_has_a_line_for_each_kernel_and_is_never_silent_for_long(
         assert capsys.readouterr().err == "[3/38 steps] 50% done, about 90 s left\n" * 2
 
 
-def test_names_do_not_speak_of_another_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_do_not_speak_of_another_gpu(capsys) -> None:
     with Terminal().building() as progress:
         progress.finished("flash_fwd_hdim64_bf16_causal_sm80-1", 42, HALF)
         progress.finished("flash_fwd_hdim64_bf16_sm80", 42, HALF)
@@ -68,9 +64,7 @@ def test_names_do_not_speak_of_another_gpu(capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
-def test_no_line_of_a_live_display_breaks_inside_a_word(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
-) -> None:
+def test_no_line_of_a_live_display_breaks_inside_a_word(capsys, monkeypatch, width) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setenv("LINES", "25")
     names = [f"flash_bwd_hdim{dim}_bf16_causal_softcap_sm80" for dim in (32, 256)]
@@ -101,9 +95,7 @@ def test_no_line_of_a_live_display_breaks_inside_a_word(
         (4, 0, 2, "All 4 kernels are compiled already: only linking is left, about 2.0 s."),
     ],
 )  # fmt: skip
-def test_before_a_build_it_is_said_what_is_to_be_compiled(
-    compiled: int, host_sides: int, seconds: float, said: str
-) -> None:
+def test_before_a_build_it_is_said_what_is_to_be_compiled(compiled, host_sides, seconds, said) -> None:
     memory = 10**9 if seconds > 2 else 0  # linking by itself counts as none
     forecast = Forecast(4, compiled, 2, seconds, memory, 4 * 10**9, 2 * 10**6, host_sides=host_sides)
     assert sentence(forecast).startswith(said)
@@ -116,7 +108,7 @@ def test_more_memory_than_may_be_used_is_said_in_advance() -> None:
     )
 
 
-def test_quiet_shows_nothing_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_quiet_shows_nothing_of_it(capsys) -> None:
     with Terminal(quiet=True).building() as progress:
         progress.download("nvcc.whl")(1, 2)
         progress.finished("a", 42, HALF)
@@ -139,7 +131,7 @@ STEERING = set(map(chr, [*range(0x20), *range(0x7F, 0xA0)])) - {"\n"}
         ("not\udce9UTF-8", r"not\udce9UTF-8"),
     ],
 )
-def test_only_what_steers_a_terminal_is_spelled_out(text: str, shown: str) -> None:
+def test_only_what_steers_a_terminal_is_spelled_out(text, shown) -> None:
     assert printable(text) == shown
 
 
@@ -174,7 +166,7 @@ def hostile_project(folder: Path) -> str:
     return "--profile=\x1b[2J"
 
 
-def test_no_command_passes_on_what_steers_the_terminal(tmp_path: Path) -> None:
+def test_no_command_passes_on_what_steers_the_terminal(tmp_path) -> None:
     depot = ("--depot", str(tmp_path / "depot"))
     wheel, log, record = hostile_wheel(tmp_path), hostile_log(tmp_path), hostile_record(tmp_path)
     outputs = [

@@ -44,7 +44,7 @@ def assert_whole(folder: Path, manifest: Manifest, name: str = "one") -> None:
     assert Manifest.from_json(read_json(folder / "manifest.json")) == manifest
 
 
-def test_a_stored_library_is_found_and_put_together(depot: Depot, tmp_path: Path):
+def test_a_stored_library_is_found_and_put_together(depot, tmp_path):
     manifest = store_library(depot, tmp_path)
     again = Depot(depot.root)
     choice = again.find(make_request())
@@ -56,7 +56,7 @@ def test_a_stored_library_is_found_and_put_together(depot: Depot, tmp_path: Path
     assert (folder / SHARED).samefile(depot.layout.blob(digest_in(manifest, SHARED))), "bytes are kept once"
 
 
-def test_a_hit_reads_each_file_of_the_library_once(depot: Depot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_hit_reads_each_file_of_the_library_once(depot, tmp_path, monkeypatch):
     manifest = store_library(depot, tmp_path)
     folder = depot.libraries.materialise(manifest)
     read: list[Path] = []
@@ -72,7 +72,7 @@ def test_a_hit_reads_each_file_of_the_library_once(depot: Depot, tmp_path: Path,
     )
 
 
-def test_a_file_that_was_written_this_moment_is_read_again(depot: Depot, tmp_path: Path):
+def test_a_file_that_was_written_this_moment_is_read_again(depot, tmp_path):
     manifest = store_library(depot, tmp_path)
     folder = depot.libraries.materialise(manifest)
     again = Depot(depot.root)
@@ -83,7 +83,7 @@ def test_a_file_that_was_written_this_moment_is_read_again(depot: Depot, tmp_pat
 
 
 @pytest.mark.parametrize("plant", ["include/cuda_fp16.h", "include", "lib/shared/libflashattention.so.1"])
-def test_what_was_planted_in_a_library_is_gone_when_it_is_handed_out(depot: Depot, tmp_path: Path, plant: str):
+def test_what_was_planted_in_a_library_is_gone_when_it_is_handed_out(depot, tmp_path, plant):
     manifest = store_library(depot, tmp_path)
     folder = depot.libraries.materialise(manifest)
     elsewhere = tmp_path / "elsewhere"
@@ -100,7 +100,7 @@ def test_what_was_planted_in_a_library_is_gone_when_it_is_handed_out(depot: Depo
     assert elsewhere.exists(), "what it led to is left untouched"
 
 
-def test_a_library_gives_back_blobs_that_the_depot_lost(depot: Depot, problems: list[str], tmp_path: Path):
+def test_a_library_gives_back_blobs_that_the_depot_lost(depot, problems, tmp_path):
     manifest = store_library(depot, tmp_path)
     depot.libraries.materialise(manifest)
     depot.layout.blob(digest_in(manifest, SHARED)).unlink()
@@ -112,9 +112,7 @@ def test_a_library_gives_back_blobs_that_the_depot_lost(depot: Depot, problems: 
 
 
 @pytest.mark.parametrize("damage", [flip_bit, truncate, Path.unlink])
-def test_a_library_damaged_in_its_folder_is_fixed_from_the_blobs(
-    depot: Depot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], None]
-):
+def test_a_library_damaged_in_its_folder_is_fixed_from_the_blobs(depot, tmp_path, monkeypatch, damage):
     manifest = store_library(depot, tmp_path)
 
     def refuse(*_: object) -> None:
@@ -131,9 +129,7 @@ def test_a_library_damaged_in_its_folder_is_fixed_from_the_blobs(
     assert not (folder / "include/old.h").exists()
 
 
-def test_writing_into_a_library_that_shares_its_bytes_with_a_blob_is_noticed(
-    depot: Depot, problems: list[str], tmp_path: Path
-):
+def test_writing_into_a_library_that_shares_its_bytes_with_a_blob_is_noticed(depot, problems, tmp_path):
     manifest = store_library(depot, tmp_path)
     flip_bit(depot.libraries.materialise(manifest) / SHARED)
     fresh = Depot(depot.root, problems.append)
@@ -148,9 +144,7 @@ def test_writing_into_a_library_that_shares_its_bytes_with_a_blob_is_noticed(
 
 
 @pytest.mark.parametrize("damage", [flip_bit, truncate, Path.unlink])
-def test_a_library_with_a_damaged_blob_is_skipped_for_an_older_one(
-    depot: Depot, tmp_path: Path, damage: Callable[[Path], None]
-):
+def test_a_library_with_a_damaged_blob_is_skipped_for_an_older_one(depot, tmp_path, damage):
     older = store_library(depot, tmp_path, name="older")
     newer = store_library(depot, tmp_path, name="newer")
     assert depot.find(make_request()).taken == newer
@@ -160,7 +154,7 @@ def test_a_library_with_a_damaged_blob_is_skipped_for_an_older_one(
     assert choice.rejected == ((newer, ("a file of it is damaged or missing",)),)
 
 
-def test_an_artifact_of_another_kind_does_not_serve_as_a_library(depot: Depot, tmp_path: Path):
+def test_an_artifact_of_another_kind_does_not_serve_as_a_library(depot, tmp_path):
     store_library(depot, tmp_path, kind="wheel")
     assert depot.find(make_request()) == type(depot.find(make_request()))(None, ())
 
@@ -168,7 +162,7 @@ def test_an_artifact_of_another_kind_does_not_serve_as_a_library(depot: Depot, t
 @pytest.mark.parametrize(
     "content", ["", '{"schema": 1', "[]", '{"schema": 1}', '{"schema": 99}', "[" * 100_000, "\0" * 5000]
 )
-def test_a_damaged_manifest_is_reported_and_left_out(depot: Depot, problems: list[str], tmp_path: Path, content: str):
+def test_a_damaged_manifest_is_reported_and_left_out(depot, problems, tmp_path, content):
     good = store_library(depot, tmp_path, name="good")
     bad = store_library(depot, tmp_path, name="bad")
     depot.layout.artifact(bad.recipe_key).write_text(content)
@@ -178,7 +172,7 @@ def test_a_damaged_manifest_is_reported_and_left_out(depot: Depot, problems: lis
         depot.artifacts.load(bad.recipe_key)
 
 
-def test_what_another_release_wrote_is_not_called_damaged(depot: Depot, problems: list[str], tmp_path: Path):
+def test_what_another_release_wrote_is_not_called_damaged(depot, problems, tmp_path):
     later = store_library(depot, tmp_path, name="later")
     rewrite_record(depot.layout.artifact(later.recipe_key), lambda data: {**data, "schema": 99})
     assert list(depot.artifacts.manifests()) == []
@@ -187,9 +181,7 @@ def test_what_another_release_wrote_is_not_called_damaged(depot: Depot, problems
     assert "damaged" not in problem
 
 
-def test_a_word_of_a_newer_release_is_reported_as_that_and_its_library_is_kept(
-    depot: Depot, problems: list[str], tmp_path: Path
-):
+def test_a_word_of_a_newer_release_is_reported_as_that_and_its_library_is_kept(depot, problems, tmp_path):
     later = store_library(depot, tmp_path)
     path = depot.layout.artifact(later.recipe_key)
     rewrite_record(path, lambda data: json.loads(json.dumps(data).replace('"dtype": "bf16"', '"dtype": "e2m1"')))
@@ -205,9 +197,7 @@ def test_a_word_of_a_newer_release_is_reported_as_that_and_its_library_is_kept(
 
 
 @pytest.mark.parametrize("hostile", ["../" * 21 + "x", "/etc/passwd", "A" * 64])
-def test_a_manifest_cannot_name_a_file_outside_the_blobs(
-    depot: Depot, problems: list[str], tmp_path: Path, hostile: str
-):
+def test_a_manifest_cannot_name_a_file_outside_the_blobs(depot, problems, tmp_path, hostile):
     manifest = store_library(depot, tmp_path)
     path = depot.layout.artifact(manifest.recipe_key)
     rewrite_record(path, lambda data: json.loads(json.dumps(data).replace(digest_in(manifest, SHARED), hostile)))
@@ -215,7 +205,7 @@ def test_a_manifest_cannot_name_a_file_outside_the_blobs(
     assert problems
 
 
-def test_storing_a_file_that_changed_since_its_manifest_was_made_is_refused(depot: Depot, tmp_path: Path):
+def test_storing_a_file_that_changed_since_its_manifest_was_made_is_refused(depot, tmp_path):
     source = tmp_path / "x.a"
     source.write_bytes(b"changed")
     manifest = make_manifest(files=(ManifestFile("lib/x.a", "b" * 64, 7),))
@@ -224,14 +214,14 @@ def test_storing_a_file_that_changed_since_its_manifest_was_made_is_refused(depo
     assert list(depot.artifacts.manifests()) == []
 
 
-def test_a_library_built_again_for_the_same_recipe_replaces_the_old_one_in_its_folder(depot: Depot, tmp_path: Path):
+def test_a_library_built_again_for_the_same_recipe_replaces_the_old_one_in_its_folder(depot, tmp_path):
     first = store_library(depot, tmp_path, name="first")
     depot.libraries.materialise(first)
     second = store_library(depot, tmp_path, name="second", recipe_key=first.recipe_key)
     assert_whole(depot.libraries.materialise(second), second, "second")
 
 
-def test_the_list_shows_size_and_last_use_and_a_removed_library_is_not_in_it(depot: Depot, tmp_path: Path):
+def test_the_list_shows_size_and_last_use_and_a_removed_library_is_not_in_it(depot, tmp_path):
     old = store_library(depot, tmp_path, name="old")
     new = store_library(depot, tmp_path, name="new", selection=make_selection(make_unit(head_dim=128)))
     make_depot_older(depot.root, hours=48)
@@ -244,9 +234,7 @@ def test_the_list_shows_size_and_last_use_and_a_removed_library_is_not_in_it(dep
     assert [a.manifest for a in depot.artifacts.by_last_use()] == [new]
 
 
-def test_a_read_only_depot_serves_a_library_that_is_put_together(
-    small_disk: Path, make_read_only: Callable[[], None], tmp_path: Path
-):
+def test_a_read_only_depot_serves_a_library_that_is_put_together(small_disk, make_read_only, tmp_path):
     manifest = store_library(Depot(small_disk / "depot"), tmp_path)
     folder = Depot(small_disk / "depot").libraries.materialise(manifest)
     make_depot_older(small_disk / "depot", hours=100)
@@ -257,9 +245,7 @@ def test_a_read_only_depot_serves_a_library_that_is_put_together(
     assert_whole(depot.export(manifest, tmp_path / "out"), manifest)
 
 
-def test_a_read_only_depot_refuses_what_must_be_written_with_plain_words(
-    small_disk: Path, make_read_only: Callable[[], None], tmp_path: Path
-):
+def test_a_read_only_depot_refuses_what_must_be_written_with_plain_words(small_disk, make_read_only, tmp_path):
     manifest = store_library(Depot(small_disk / "depot"), tmp_path)
     make_read_only()
     depot = Depot(small_disk / "depot")
@@ -278,9 +264,7 @@ def test_a_read_only_depot_refuses_what_must_be_written_with_plain_words(
     assert_whole(depot.export(manifest, tmp_path / "out"), manifest)
 
 
-def test_a_damaged_blob_in_a_read_only_depot_is_reported_and_absent(
-    small_disk: Path, make_read_only: Callable[[], None], tmp_path: Path, problems: list[str]
-):
+def test_a_damaged_blob_in_a_read_only_depot_is_reported_and_absent(small_disk, make_read_only, tmp_path, problems):
     manifest = store_library(Depot(small_disk / "depot"), tmp_path)
     flip_bit(Depot(small_disk / "depot").layout.blob(digest_in(manifest, SHARED)))
     make_read_only()

@@ -23,20 +23,20 @@ def leftovers(depot: Depot) -> list[Path]:
     return list(depot.layout.temporary.iterdir())
 
 
-def test_opening_and_asking_a_depot_that_does_not_exist_makes_nothing(depot: Depot):
+def test_opening_and_asking_a_depot_that_does_not_exist_makes_nothing(depot):
     assert depot.blobs.find("0" * 64) is None
     assert list(depot.artifacts.manifests()) == []
     assert depot.actions.find("0" * 64, lambda _: None) is None
     assert not depot.root.exists()
 
 
-def test_the_first_write_says_what_the_folder_is(depot: Depot):
+def test_the_first_write_says_what_the_folder_is(depot):
     put_bytes(depot, b"x")
     assert "flashdepot depot" in (depot.root / "README.txt").read_text()
     assert (depot.root / "CACHEDIR.TAG").read_text().startswith("Signature: 8a477f597d28d172789f06886806bc55\n")
 
 
-def test_a_blob_is_named_by_its_sha256_and_nobody_may_write_to_it(depot: Depot, tmp_path: Path):
+def test_a_blob_is_named_by_its_sha256_and_nobody_may_write_to_it(depot, tmp_path):
     source = tmp_path / "x.o"
     source.write_bytes(b"object" * 400_000)
     digest = depot.blobs.put_file(source)
@@ -48,7 +48,7 @@ def test_a_blob_is_named_by_its_sha256_and_nobody_may_write_to_it(depot: Depot, 
     assert leftovers(depot) == []
 
 
-def test_putting_the_same_bytes_again_keeps_the_file_and_marks_it_as_used(depot: Depot):
+def test_putting_the_same_bytes_again_keeps_the_file_and_marks_it_as_used(depot):
     blob = depot.blobs.verified_path(put_bytes(depot, b"same"))
     make_older(blob, hours=50)
     before = blob.stat()
@@ -60,9 +60,7 @@ def test_putting_the_same_bytes_again_keeps_the_file_and_marks_it_as_used(depot:
 
 @pytest.mark.parametrize("damage", [flip_bit, truncate])
 @pytest.mark.parametrize("fresh_process", [True, False])
-def test_a_damaged_blob_is_moved_aside_reported_and_absent(
-    depot: Depot, problems: list[str], damage: Callable[[Path], None], fresh_process: bool
-):
+def test_a_damaged_blob_is_moved_aside_reported_and_absent(depot, problems, damage, fresh_process):
     digest = put_bytes(depot, b"precious" * 1000)
     damage(depot.layout.blob(digest))
     asked = Depot(depot.root, problems.append) if fresh_process else depot
@@ -76,14 +74,14 @@ def test_a_damaged_blob_is_moved_aside_reported_and_absent(
     assert "flashdepot depot verify" in caught.value.hint
 
 
-def test_putting_good_bytes_over_a_damaged_blob_fixes_it(depot: Depot):
+def test_putting_good_bytes_over_a_damaged_blob_fixes_it(depot):
     digest = put_bytes(depot, b"precious" * 1000)
     flip_bit(depot.layout.blob(digest))
     assert put_bytes(Depot(depot.root), b"precious" * 1000) == digest
     assert depot.blobs.verified_path(digest).read_bytes() == b"precious" * 1000
 
 
-def test_a_blob_is_read_once_in_a_process(depot: Depot, monkeypatch: pytest.MonkeyPatch):
+def test_a_blob_is_read_once_in_a_process(depot, monkeypatch):
     digests = [put_bytes(depot, str(n).encode()) for n in range(5)]
     reads: list[Path] = []
 
@@ -99,7 +97,7 @@ def test_a_blob_is_read_once_in_a_process(depot: Depot, monkeypatch: pytest.Monk
     assert len(reads) == len(digests) * (3 if os.name == "nt" else 1), "Windows tells no time of a file's change"
 
 
-def test_a_blob_that_changed_behind_its_times_is_read_again(depot: Depot, monkeypatch: pytest.MonkeyPatch):
+def test_a_blob_that_changed_behind_its_times_is_read_again(depot, monkeypatch):
     monkeypatch.setattr("flashdepot.files.folders._SETTLED", -1.0)
     digest = put_bytes(depot, b"right")
     assert depot.blobs.find(digest)
@@ -108,7 +106,7 @@ def test_a_blob_that_changed_behind_its_times_is_read_again(depot: Depot, monkey
     assert depot.blobs.find(digest) is None
 
 
-def test_a_link_in_place_of_a_blob_is_not_followed(depot: Depot, problems: list[str], tmp_path: Path):
+def test_a_link_in_place_of_a_blob_is_not_followed(depot, problems, tmp_path):
     digest = put_bytes(depot, b"right")
     (tmp_path / "elsewhere").write_bytes(b"right")
     depot.layout.blob(digest).unlink()
@@ -117,9 +115,7 @@ def test_a_link_in_place_of_a_blob_is_not_followed(depot: Depot, problems: list[
     assert "not a regular file" in problems[0]
 
 
-def test_a_blob_is_linked_where_possible_and_copied_where_not(
-    depot: Depot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_blob_is_linked_where_possible_and_copied_where_not(depot, tmp_path, monkeypatch):
     digest = put_bytes(depot, b"object")
     depot.blobs.link_or_copy(digest, tmp_path / "linked.o")
     assert (tmp_path / "linked.o").samefile(depot.layout.blob(digest))
@@ -133,9 +129,7 @@ def test_a_blob_is_linked_where_possible_and_copied_where_not(
     assert (tmp_path / "copied.o").read_bytes() == b"object"
 
 
-def test_a_blob_that_changes_while_it_is_copied_is_refused(
-    depot: Depot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_blob_that_changes_while_it_is_copied_is_refused(depot, tmp_path, monkeypatch):
     digest = put_bytes(depot, b"object")
     blob = depot.layout.blob(digest)
 
@@ -149,7 +143,7 @@ def test_a_blob_that_changes_while_it_is_copied_is_refused(
     assert not (tmp_path / "copied.o").exists()
 
 
-def test_a_full_disk_is_named_and_leaves_nothing_behind(small_disk: Path):
+def test_a_full_disk_is_named_and_leaves_nothing_behind(small_disk):
     depot = Depot(small_disk / "depot")
     kept = put_bytes(depot, b"k" * 500_000)
     with pytest.raises(MissingToolError, match="full") as caught:
@@ -170,7 +164,7 @@ def test_a_full_disk_is_named_and_leaves_nothing_behind(small_disk: Path):
         errno.EACCES,
     ],
 )
-def test_an_error_of_the_disk_while_writing_is_explained(depot: Depot, monkeypatch: pytest.MonkeyPatch, code: int):
+def test_an_error_of_the_disk_while_writing_is_explained(depot, monkeypatch, code):
     put_bytes(depot, b"first")
 
     def fail(_: int) -> None:
@@ -193,7 +187,7 @@ def wait_for_line(process: subprocess.Popen[str]) -> str:
     return line.strip()
 
 
-def test_a_key_that_another_process_holds_is_refused_at_once_and_other_keys_are_free(depot: Depot, start: Start):
+def test_a_key_that_another_process_holds_is_refused_at_once_and_other_keys_are_free(depot, start):
     wait_for_line(start("hold", depot.root, "unit"))
     assert depot.try_lock("unit") is None
     other = depot.try_lock("other")
@@ -201,7 +195,7 @@ def test_a_key_that_another_process_holds_is_refused_at_once_and_other_keys_are_
     other.release()
 
 
-def test_waiting_for_a_key_is_announced_and_ends_when_its_holder_is_killed(depot: Depot, start: Start):
+def test_waiting_for_a_key_is_announced_and_ends_when_its_holder_is_killed(depot, start):
     holder = start("hold", depot.root, "unit")
     wait_for_line(holder)
     announced: list[bool] = []
@@ -215,7 +209,7 @@ def test_waiting_for_a_key_is_announced_and_ends_when_its_holder_is_killed(depot
         assert depot.try_lock("unit") is None
 
 
-def test_a_free_key_is_held_without_waiting_and_is_free_again_afterwards(depot: Depot):
+def test_a_free_key_is_held_without_waiting_and_is_free_again_afterwards(depot):
     with depot.lock("unit", on_wait=lambda: pytest.fail("nobody held it")):
         assert depot.try_lock("unit") is None
     held = depot.try_lock("unit")
@@ -226,7 +220,7 @@ def test_a_free_key_is_held_without_waiting_and_is_free_again_afterwards(depot: 
     assert depot.try_lock("unit")
 
 
-def test_a_lock_may_be_released_by_another_thread(depot: Depot):
+def test_a_lock_may_be_released_by_another_thread(depot):
     held = depot.try_lock("unit")
     assert held
     thread = threading.Thread(target=held.release)
@@ -237,7 +231,7 @@ def test_a_lock_may_be_released_by_another_thread(depot: Depot):
 
 @posix("such file system")
 @pytest.mark.parametrize("code", [errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK])
-def test_a_file_system_without_locks_is_named(depot: Depot, monkeypatch: pytest.MonkeyPatch, code: int):
+def test_a_file_system_without_locks_is_named(depot, monkeypatch, code):
     def refuse(*_: object) -> None:
         raise OSError(code, os.strerror(code))
 
@@ -247,7 +241,7 @@ def test_a_file_system_without_locks_is_named(depot: Depot, monkeypatch: pytest.
     assert "--depot DIR" in caught.value.hint
 
 
-def test_a_workspace_is_there_while_it_is_open_and_gone_when_its_work_fails(depot: Depot):
+def test_a_workspace_is_there_while_it_is_open_and_gone_when_its_work_fails(depot):
     def fail_in_workspace() -> Path:
         with depot.workspace() as folder:
             assert list(folder.iterdir()) == []

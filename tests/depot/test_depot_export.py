@@ -28,9 +28,7 @@ def manifest(depot: Depot, tmp_path: Path) -> Manifest:
 
 @pytest.mark.parametrize("exists", [True, False])
 @pytest.mark.parametrize("materialised", [True, False])
-def test_a_library_is_copied_into_a_new_or_empty_folder(
-    depot: Depot, manifest: Manifest, tmp_path: Path, exists: bool, materialised: bool
-):
+def test_a_library_is_copied_into_a_new_or_empty_folder(depot, manifest, tmp_path, exists, materialised):
     out = tmp_path / "a" / "out"
     if exists:
         out.mkdir(parents=True)
@@ -45,7 +43,7 @@ def test_a_library_is_copied_into_a_new_or_empty_folder(
     assert Manifest.from_json(read_json(out / "manifest.json")) == manifest
 
 
-def test_an_earlier_export_is_replaced_and_what_the_user_added_stays(depot: Depot, manifest: Manifest, tmp_path: Path):
+def test_an_earlier_export_is_replaced_and_what_the_user_added_stays(depot, manifest, tmp_path):
     out = tmp_path / "out"
     old_file = tmp_path / "old.h"
     old_file.write_text("old")
@@ -71,9 +69,7 @@ def test_an_earlier_export_is_replaced_and_what_the_user_added_stays(depot: Depo
         {"manifest.json": "not json"},
     ],
 )
-def test_a_folder_that_holds_something_else_is_refused_and_untouched(
-    depot: Depot, manifest: Manifest, tmp_path: Path, held: dict[str, str]
-):
+def test_a_folder_that_holds_something_else_is_refused_and_untouched(depot, manifest, tmp_path, held):
     out = tmp_path / "out"
     out.mkdir()
     for name, text in held.items():
@@ -85,14 +81,14 @@ def test_a_folder_that_holds_something_else_is_refused_and_untouched(
     assert contents(out) == before
 
 
-def test_a_file_in_place_of_the_folder_is_refused(depot: Depot, manifest: Manifest, tmp_path: Path):
+def test_a_file_in_place_of_the_folder_is_refused(depot, manifest, tmp_path):
     (tmp_path / "out").write_text("mine")
     with pytest.raises(UsageError, match="is a file"):
         depot.export(manifest, tmp_path / "out")
     assert (tmp_path / "out").read_text() == "mine"
 
 
-def test_a_folder_of_the_user_in_place_of_a_library_file_is_refused(depot: Depot, manifest: Manifest, tmp_path: Path):
+def test_a_folder_of_the_user_in_place_of_a_library_file_is_refused(depot, manifest, tmp_path):
     out = depot.export(manifest, tmp_path / "out")
     (out / HEADER).unlink()
     (out / HEADER).mkdir()
@@ -101,7 +97,7 @@ def test_a_folder_of_the_user_in_place_of_a_library_file_is_refused(depot: Depot
     assert (out / "manifest.json").exists()
 
 
-def test_a_damaged_blob_leaves_the_earlier_export_as_it_was(depot: Depot, manifest: Manifest, tmp_path: Path):
+def test_a_damaged_blob_leaves_the_earlier_export_as_it_was(depot, manifest, tmp_path):
     new = store_library(depot, tmp_path / "sources", name="new")
     out = depot.export(manifest, tmp_path / "out")
     before = contents(out)
@@ -113,9 +109,7 @@ def test_a_damaged_blob_leaves_the_earlier_export_as_it_was(depot: Depot, manife
     assert not (tmp_path / "other").exists()
 
 
-def test_a_full_disk_leaves_the_earlier_export_as_it_was(
-    depot: Depot, manifest: Manifest, small_disk: Path, tmp_path: Path
-):
+def test_a_full_disk_leaves_the_earlier_export_as_it_was(depot, manifest, small_disk, tmp_path):
     out = depot.export(manifest, small_disk / "out")
     before = contents(out)
     big = tmp_path / "big.a"
@@ -129,18 +123,14 @@ def test_a_full_disk_leaves_the_earlier_export_as_it_was(
     assert contents(out) == before
 
 
-def test_a_mount_point_and_the_current_folder_are_written_into(
-    depot: Depot, manifest: Manifest, small_disk: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_mount_point_and_the_current_folder_are_written_into(depot, manifest, small_disk, monkeypatch):
     monkeypatch.chdir(small_disk)
     depot.export(manifest, Path())
     assert (small_disk / "manifest.json").exists()
     assert Path("manifest.json").exists()
 
 
-def test_a_hostile_manifest_in_the_folder_cannot_remove_files_outside_it(
-    depot: Depot, manifest: Manifest, tmp_path: Path
-):
+def test_a_hostile_manifest_in_the_folder_cannot_remove_files_outside_it(depot, manifest, tmp_path):
     out = depot.export(manifest, tmp_path / "out")
     victim = tmp_path / "victim"
     victim.write_text("precious")
@@ -151,9 +141,7 @@ def test_a_hostile_manifest_in_the_folder_cannot_remove_files_outside_it(
     assert victim.read_text() == "precious"
 
 
-def test_a_destination_that_may_not_be_written_is_named(
-    depot: Depot, manifest: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_destination_that_may_not_be_written_is_named(depot, manifest, tmp_path, monkeypatch):
     def refuse(self: Path, *_: object, **__: object) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self))
 

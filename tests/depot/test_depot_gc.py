@@ -45,12 +45,12 @@ def fill_up(disk: Path) -> None:
             filler.write(b"x" * 4096)
 
 
-def test_nothing_is_planned_for_a_depot_that_does_not_exist(depot: Depot):
+def test_nothing_is_planned_for_a_depot_that_does_not_exist(depot):
     assert gc.plan(depot).removals == ()
     assert not depot.root.exists()
 
 
-def test_an_action_that_was_not_used_lately_goes_with_its_intent_and_object(depot: Depot, tmp_path: Path):
+def test_an_action_that_was_not_used_lately_goes_with_its_intent_and_object(depot, tmp_path):
     record = record_unit(depot, tmp_path, content=b"o" * 1000)
     make_depot_older(depot.root, hours=31 * DAYS)
     planned = gc.plan(depot)
@@ -63,7 +63,7 @@ def test_an_action_that_was_not_used_lately_goes_with_its_intent_and_object(depo
     assert verify(depot).problems == ()
 
 
-def test_an_action_used_lately_keeps_its_object(depot: Depot, tmp_path: Path):
+def test_an_action_used_lately_keeps_its_object(depot, tmp_path):
     record = record_unit(depot, tmp_path)
     make_depot_older(depot.root, hours=29 * DAYS)
     assert collect(depot) == ["lock"]
@@ -73,7 +73,7 @@ def test_an_action_used_lately_keeps_its_object(depot: Depot, tmp_path: Path):
     assert find_unit(depot, record)
 
 
-def test_an_intent_stays_as_long_as_one_of_its_actions_does(depot: Depot, tmp_path: Path):
+def test_an_intent_stays_as_long_as_one_of_its_actions_does(depot, tmp_path):
     (tmp_path / "x.o").write_bytes(b"object")
     old, new = (depot.actions.record(make_record(**{"a.h": c * 64}), tmp_path / "x.o") for c in "12")
     make_depot_older(depot.root, hours=100 * DAYS)
@@ -83,7 +83,7 @@ def test_an_intent_stays_as_long_as_one_of_its_actions_does(depot: Depot, tmp_pa
     assert find_unit(depot, old) is None
 
 
-def test_what_a_manifest_needs_stays_however_old_and_goes_with_it(depot: Depot, tmp_path: Path):
+def test_what_a_manifest_needs_stays_however_old_and_goes_with_it(depot, tmp_path):
     manifest = store_library(depot, tmp_path)
     depot.libraries.materialise(manifest)
     make_depot_older(depot.root, hours=1000 * DAYS)
@@ -97,7 +97,7 @@ def test_what_a_manifest_needs_stays_however_old_and_goes_with_it(depot: Depot, 
     assert list(depot.blobs.files()) == []
 
 
-def test_a_manifest_of_a_later_version_keeps_its_files(depot: Depot, tmp_path: Path):
+def test_a_manifest_of_a_later_version_keeps_its_files(depot, tmp_path):
     manifest = store_library(depot, tmp_path)
     path = depot.layout.artifact(manifest.recipe_key)
     rewrite_record(path, lambda data: data | {"schema": 99})
@@ -107,14 +107,14 @@ def test_a_manifest_of_a_later_version_keeps_its_files(depot: Depot, tmp_path: P
     assert path.exists()
 
 
-def test_a_blob_that_was_just_written_stays_although_nothing_refers_to_it_yet(depot: Depot):
+def test_a_blob_that_was_just_written_stays_although_nothing_refers_to_it_yet(depot):
     digest = put_bytes(depot, b"its record comes next")
     assert collect(depot, timedelta(0)) == []
     make_older(depot.layout.blob(digest), hours=1.1)
     assert collect(depot, timedelta(0)) == ["blob"]
 
 
-def test_a_blob_that_comes_into_use_after_the_plan_stays(depot: Depot, tmp_path: Path):
+def test_a_blob_that_comes_into_use_after_the_plan_stays(depot, tmp_path):
     put_bytes(depot, b"object")
     make_depot_older(depot.root, hours=100 * DAYS)
     planned = gc.plan(depot)
@@ -124,7 +124,7 @@ def test_a_blob_that_comes_into_use_after_the_plan_stays(depot: Depot, tmp_path:
     assert find_unit(Depot(depot.root), record)
 
 
-def test_an_action_that_is_hit_after_the_plan_stays_with_its_object(depot: Depot, tmp_path: Path):
+def test_an_action_that_is_hit_after_the_plan_stays_with_its_object(depot, tmp_path):
     record = record_unit(depot, tmp_path)
     make_depot_older(depot.root, hours=100 * DAYS)
     planned = gc.plan(depot)
@@ -146,7 +146,7 @@ def nine_hours_ago(depot: Depot, start: Start) -> subprocess.Popen[str]:
 
 
 @posix("renaming of a folder with an open lock")
-def test_what_a_running_build_has_used_stays_however_little_is_to_be_kept(depot: Depot, tmp_path: Path, start: Start):
+def test_what_a_running_build_has_used_stays_however_little_is_to_be_kept(depot, tmp_path, start):
     builder = nine_hours_ago(depot, start)
     used, unused = (record_unit(depot, tmp_path, name, name.encode()) for name in ("used", "unused"))
     make_depot_older(depot.root, hours=8)
@@ -162,7 +162,7 @@ def test_what_a_running_build_has_used_stays_however_little_is_to_be_kept(depot:
     assert list(depot.layout.temporary.iterdir()) == []
 
 
-def test_a_lock_whose_workspace_is_gone_goes_unless_it_is_held(depot: Depot):
+def test_a_lock_whose_workspace_is_gone_goes_unless_it_is_held(depot):
     held, free = (depot.layout.temporary / f"work-{number}-0000.lock" for number in (1, 2))
     free.parent.mkdir(parents=True, exist_ok=True)
     free.touch()
@@ -171,7 +171,7 @@ def test_a_lock_whose_workspace_is_gone_goes_unless_it_is_held(depot: Depot):
         assert (held.exists(), free.exists()) == (True, False)
 
 
-def test_a_workspace_goes_when_its_process_was_killed_and_not_before(depot: Depot, start: Start):
+def test_a_workspace_goes_when_its_process_was_killed_and_not_before(depot, start):
     builder = start("work", depot.root)
     assert builder.stdout
     folder = depot.layout.temporary / builder.stdout.readline().strip()
@@ -185,7 +185,7 @@ def test_a_workspace_goes_when_its_process_was_killed_and_not_before(depot: Depo
     assert list(depot.layout.temporary.iterdir()) == []
 
 
-def test_leftovers_of_kills_quarantine_and_old_logs_go_and_fresh_ones_stay(depot: Depot, tmp_path: Path):
+def test_leftovers_of_kills_quarantine_and_old_logs_go_and_fresh_ones_stay(depot, tmp_path):
     record = record_unit(depot, tmp_path)
     flip_bit(depot.layout.blob(record.object.digest))
     assert find_unit(Depot(depot.root), record) is None
@@ -204,7 +204,7 @@ def test_leftovers_of_kills_quarantine_and_old_logs_go_and_fresh_ones_stay(depot
 
 
 @pytest.mark.parametrize("kind", ["toolchain", "upstream", "download"])
-def test_what_was_fetched_counts_as_used_from_the_last_use_on(depot: Depot, kind: str):
+def test_what_was_fetched_counts_as_used_from_the_last_use_on(depot, kind):
     folder = depot.root / f"{kind}s" / "cuda-13.0"
     (folder / "bin").mkdir(parents=True)
     (folder / "bin" / "nvcc").write_bytes(b"x" * 4000)
@@ -220,7 +220,7 @@ def test_what_was_fetched_counts_as_used_from_the_last_use_on(depot: Depot, kind
 
 
 @posix("renaming of a folder with an open lock")
-def test_a_compiler_that_a_running_build_has_used_stays_however_little_is_to_be_kept(depot: Depot, start: Start):
+def test_a_compiler_that_a_running_build_has_used_stays_however_little_is_to_be_kept(depot, start):
     folder = depot.root / "toolchains" / "cuda-13.0"
     folder.mkdir(parents=True)
     nine_hours_ago(depot, start)
@@ -230,7 +230,7 @@ def test_a_compiler_that_a_running_build_has_used_stays_however_little_is_to_be_
     assert collect(depot, timedelta(0)) == ["toolchain"]
 
 
-def test_a_lock_that_is_held_stays_however_old(depot: Depot):
+def test_a_lock_that_is_held_stays_however_old(depot):
     held = depot.try_lock("unit")
     assert held
     make_depot_older(depot.root, hours=100 * DAYS)
@@ -239,7 +239,7 @@ def test_a_lock_that_is_held_stays_however_old(depot: Depot):
     assert collect(depot) == ["lock"]
 
 
-def test_a_full_disk_can_be_freed(small_disk: Path, tmp_path: Path):
+def test_a_full_disk_can_be_freed(small_disk, tmp_path):
     depot = Depot(small_disk / "depot")
     store_library(depot, tmp_path)
     put_bytes(depot, b"x" * 1_000_000)
@@ -252,7 +252,7 @@ def test_a_full_disk_can_be_freed(small_disk: Path, tmp_path: Path):
     assert depot.find(make_request()).taken
 
 
-def test_gc_next_to_a_writer_that_reuses_old_blobs_loses_nothing(depot: Depot, start: Start):
+def test_gc_next_to_a_writer_that_reuses_old_blobs_loses_nothing(depot, start):
     count = 150
     for number in range(count):
         put_bytes(depot, unit_content(number))

@@ -32,7 +32,7 @@ def kill_at_random(processes: list[subprocess.Popen[str]]) -> list[str]:
     return [line.strip() for line in lines if line.endswith("\n")]
 
 
-def test_whatever_was_finished_before_a_kill_is_found_and_the_depot_is_clean(depot: Depot, start: Start):
+def test_whatever_was_finished_before_a_kill_is_found_and_the_depot_is_clean(depot, start):
     finished: set[str] = set()
     for round_ in range(12):
         # Two write the same units, the third others: all are killed.
@@ -45,7 +45,7 @@ def test_whatever_was_finished_before_a_kill_is_found_and_the_depot_is_clean(dep
     assert report.checked >= 3 * len(finished)
 
 
-def test_a_kill_while_libraries_are_stored_and_exported_leaves_whole_ones(depot: Depot, start: Start, tmp_path: Path):
+def test_a_kill_while_libraries_are_stored_and_exported_leaves_whole_ones(depot, start, tmp_path):
     out = tmp_path / "out"
     for _ in range(12):
         finished = kill_at_random([start("library", depot.root, out)])
@@ -70,7 +70,7 @@ def assert_whole(library: Path) -> None:
     }
 
 
-def test_two_processes_that_record_the_same_units_at_once_both_succeed(depot: Depot, start: Start):
+def test_two_processes_that_record_the_same_units_at_once_both_succeed(depot, start):
     writers = [start("record", depot.root, 0, 40) for _ in range(2)]
     for writer in writers:
         assert writer.stdout

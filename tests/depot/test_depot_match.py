@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from pathlib import Path
 from typing import Any
@@ -40,7 +39,7 @@ MORE_FEATURES = make_selection(features="softcap local")
         ({"cuda_major": 13}, {"cuda": "13.1"}),
     ],
 )
-def test_what_can_do_more_than_was_asked_for_is_taken(wanted: dict[str, Any], stored: dict[str, Any]):
+def test_what_can_do_more_than_was_asked_for_is_taken(wanted, stored):
     manifest = make_manifest(**stored)
     assert choose(make_request(**wanted), [manifest]).taken == manifest
 
@@ -61,7 +60,7 @@ def test_what_can_do_more_than_was_asked_for_is_taken(wanted: dict[str, Any], st
         ({"front_end": "native"}, {}, "shared front end"),
     ],
 )
-def test_what_does_not_serve_is_rejected_with_the_reason(wanted: dict[str, Any], stored: dict[str, Any], reason: str):
+def test_what_does_not_serve_is_rejected_with_the_reason(wanted, stored, reason):
     choice = choose(make_request(**wanted), [make_manifest(**stored)])
     assert choice.taken is None
     [(_, reasons)] = choice.rejected
@@ -141,7 +140,7 @@ requests = st.builds(
 
 
 @given(requests, st.lists(manifests, max_size=8, unique_by=lambda m: m.recipe_key), st.randoms(use_true_random=False))
-def test_a_choice_is_fit_and_complete(request: Any, stored: list[Manifest], shuffler: random.Random):
+def test_a_choice_is_fit_and_complete(request, stored, shuffler):
     choice = choose(request, stored)
     fitting = [m for m in stored if not unmet(request, m)]
     if choice.taken is None:
@@ -159,7 +158,7 @@ def test_a_choice_is_fit_and_complete(request: Any, stored: list[Manifest], shuf
 @pytest.mark.parametrize(
     ("status", "sass", "told"), [("built", (8, 0), False), ("built", (9, 0), True), ("hit", (9, 0), False)]
 )
-def test_a_new_library_for_hopper_names_the_other_family(status: str, sass: tuple[int, int], told: bool) -> None:
+def test_a_new_library_for_hopper_names_the_other_family(status, sass, told) -> None:
     manifest = make_manifest(sass=(Architecture(*sass),))
     page = " ".join(describe(LibraryResult(status, manifest, Path("lib"), 2, 0, 1.0)))
     assert ("--families all" in page) is told

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -33,7 +32,7 @@ from support.recipes import architectures
 from support.tools import flashdepot_here
 
 
-def test_a_sound_depot_is_clean(depot: Depot, tmp_path: Path):
+def test_a_sound_depot_is_clean(depot, tmp_path):
     record = record_unit(depot, tmp_path)
     manifest = store_library(depot, tmp_path)
     depot.libraries.materialise(manifest)
@@ -42,15 +41,13 @@ def test_a_sound_depot_is_clean(depot: Depot, tmp_path: Path):
     assert verify(depot) == expected
 
 
-def test_a_depot_that_does_not_exist_is_clean(depot: Depot):
+def test_a_depot_that_does_not_exist_is_clean(depot):
     assert verify(depot) == VerifyReport(0, 0, 0, 0, 0, ())
     assert not depot.root.exists()
 
 
 @pytest.mark.parametrize("damage", [flip_bit, truncate, lambda path: flip_and_keep_times(path, 0, 0)])
-def test_a_damaged_object_is_found_once_and_then_out_of_the_way(
-    depot: Depot, tmp_path: Path, damage: Callable[[Path], None]
-):
+def test_a_damaged_object_is_found_once_and_then_out_of_the_way(depot, tmp_path, damage):
     record = record_unit(depot, tmp_path, content=b"object" * 100)
     damage(depot.layout.blob(record.object.digest))
     first = verify(depot).problems
@@ -60,7 +57,7 @@ def test_a_damaged_object_is_found_once_and_then_out_of_the_way(
     assert verify(depot).problems == ()
 
 
-def test_each_problem_has_a_line_of_its_own(depot: Depot, tmp_path: Path):
+def test_each_problem_has_a_line_of_its_own(depot, tmp_path):
     record = record_unit(depot, tmp_path, content=b"object" * 100)
     flip_bit(depot.layout.blob(record.object.digest))
     done = CliRunner().invoke(app, ["depot", "verify", "--json", "--depot", str(depot.root)])
@@ -72,7 +69,7 @@ def test_each_problem_has_a_line_of_its_own(depot: Depot, tmp_path: Path):
     assert "The object of fwd_hdim64_bf16 is lost" in second
 
 
-def test_a_library_that_lost_a_file_is_reported_until_it_is_stored_again(depot: Depot, tmp_path: Path):
+def test_a_library_that_lost_a_file_is_reported_until_it_is_stored_again(depot, tmp_path):
     manifest = store_library(depot, tmp_path)
     depot.layout.blob(manifest.files[1].digest).unlink()
     for _ in range(2):
@@ -85,7 +82,7 @@ def test_a_library_that_lost_a_file_is_reported_until_it_is_stored_again(depot: 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"schema": SCHEMA}', '{"schema": 1', "[" * 100_000])
 @pytest.mark.parametrize("which", ["action", "intent", "artifact"])
-def test_a_damaged_record_is_moved_aside_and_named(depot: Depot, tmp_path: Path, which: str, content: str):
+def test_a_damaged_record_is_moved_aside_and_named(depot, tmp_path, which, content):
     record = record_unit(depot, tmp_path)
     manifest = store_library(depot, tmp_path)
     path = {
@@ -101,7 +98,7 @@ def test_a_damaged_record_is_moved_aside_and_named(depot: Depot, tmp_path: Path,
     assert verify(depot).problems == ()
 
 
-def test_a_record_under_another_key_than_its_contents_give_is_damaged(depot: Depot, tmp_path: Path):
+def test_a_record_under_another_key_than_its_contents_give_is_damaged(depot, tmp_path):
     record = record_unit(depot, tmp_path)
     path = depot.layout.action(record.action_key)
     rewrite_record(path, lambda data: data | {"inputs": {"{upstream}/a.h": "7" * 64}})
@@ -109,9 +106,7 @@ def test_a_record_under_another_key_than_its_contents_give_is_damaged(depot: Dep
 
 
 @pytest.mark.parametrize("damage", [truncate, Path.unlink])
-def test_a_library_folder_that_differs_from_its_manifest_is_named_and_the_next_get_fixes_it(
-    depot: Depot, tmp_path: Path, damage: Callable[[Path], None]
-):
+def test_a_library_folder_that_differs_from_its_manifest_is_named_and_the_next_get_fixes_it(depot, tmp_path, damage):
     manifest = store_library(depot, tmp_path)
     folder = depot.libraries.materialise(manifest)
     damage(folder / "manifest.json")
@@ -148,7 +143,7 @@ def fill(depot: Depot, tmp_path: Path) -> None:
     (depot.layout.logs / "a.log").write_bytes(b"l" * 100)
 
 
-def test_all_that_is_on_disk_is_counted_once_by_what_it_is(depot: Depot, tmp_path: Path) -> None:
+def test_all_that_is_on_disk_is_counted_once_by_what_it_is(depot, tmp_path) -> None:
     assert all(kind.bytes == 0 for kind in usage(depot))
     fill(depot, tmp_path)
     kinds = {kind.kind: kind for kind in usage(depot)}
@@ -165,7 +160,7 @@ def test_all_that_is_on_disk_is_counted_once_by_what_it_is(depot: Depot, tmp_pat
     assert "depot clean" in page.stderr
 
 
-def test_the_list_of_libraries_has_a_head_sizes_and_when_they_were_used(depot: Depot, tmp_path: Path) -> None:
+def test_the_list_of_libraries_has_a_head_sizes_and_when_they_were_used(depot, tmp_path) -> None:
     manifest = store_library(depot, tmp_path)
     make_depot_older(depot.root, hours=49)
     done = flashdepot("depot", "ls", depot=depot)
@@ -176,9 +171,7 @@ def test_the_list_of_libraries_has_a_head_sizes_and_when_they_were_used(depot: D
     assert "1 libraries" in done.stderr
 
 
-def test_a_library_with_kernels_that_are_untested_on_some_gpus_says_so_wherever_it_is_shown(
-    depot: Depot, tmp_path: Path
-) -> None:
+def test_a_library_with_kernels_that_are_untested_on_some_gpus_says_so_wherever_it_is_shown(depot, tmp_path) -> None:
     manifest = store_library(depot, tmp_path, unproven={"fa4": architectures("100,120")})
     assert depot.artifacts.load(manifest.recipe_key) == manifest
     assert "(untested: fa4 on 10.0, 12.0)" in flashdepot("depot", "ls", depot=depot).stdout
@@ -191,7 +184,7 @@ def test_a_library_with_kernels_that_are_untested_on_some_gpus_says_so_wherever_
             Manifest.from_json({**document, "unproven": wrong})
 
 
-def test_clean_frees_at_once_what_no_library_needs_and_all_frees_those_too(depot: Depot, tmp_path: Path) -> None:
+def test_clean_frees_at_once_what_no_library_needs_and_all_frees_those_too(depot, tmp_path) -> None:
     fill(depot, tmp_path)
     before = bytes_below(depot.root)
     shown = flashdepot("depot", "clean", "--dry-run", depot=depot)
@@ -211,7 +204,7 @@ def test_clean_frees_at_once_what_no_library_needs_and_all_frees_those_too(depot
     assert list(depot.blobs.files()) == []
 
 
-def test_what_a_command_uses_is_not_cleaned_away(depot: Depot, tmp_path: Path) -> None:
+def test_what_a_command_uses_is_not_cleaned_away(depot, tmp_path) -> None:
     with depot.workspace():
         record = record_unit(depot, tmp_path, content=b"just made")
         planned = gc.plan(depot, timedelta(0), grace=0)
@@ -219,7 +212,7 @@ def test_what_a_command_uses_is_not_cleaned_away(depot: Depot, tmp_path: Path) -
         assert depot.layout.action(record.action_key).exists()
 
 
-def test_a_plan_that_forgets_a_library_frees_its_files_and_changes_nothing(depot: Depot, tmp_path: Path) -> None:
+def test_a_plan_that_forgets_a_library_frees_its_files_and_changes_nothing(depot, tmp_path) -> None:
     manifest = store_library(depot, tmp_path)
     planned = gc.plan(depot, timedelta(0), grace=0, forget=frozenset([manifest.recipe_key]))
     assert {"manifest", "blob"} <= {removal.kind for removal in planned.removals}

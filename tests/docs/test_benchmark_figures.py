@@ -45,7 +45,7 @@ def mean(speeds: Iterable[float], digits: int = 3) -> str:
 
 
 @pytest.mark.parametrize(("name", "kind"), PASSES)
-def test_fa4_is_as_much_faster_as_its_page_says(name: str, kind: str) -> None:
+def test_fa4_is_as_much_faster_as_its_page_says(name, kind) -> None:
     cells = (
         f"{mean(of)} | {min(of):.2f} | {sum(speed < BEHIND for speed in of)} of {len(of)}"
         for of in (speeds(kind, rival) for rival in ("cudnn", "fa3", "torch flash"))
@@ -63,7 +63,7 @@ def test_fa4_is_as_much_faster_as_its_page_says(name: str, kind: str) -> None:
         ("docs/fa4.md", "[{} times as fast forward and {} times backward]"),
     ],
 )
-def test_fa4_is_as_much_faster_than_fa2_as_a_document_says(document: str, said: str) -> None:
+def test_fa4_is_as_much_faster_than_fa2_as_a_document_says(document, said) -> None:
     figures = [mean(speeds(kind, "torch flash"), 2) for _, kind in PASSES]
     figures = [figure.replace(".", ",") for figure in figures] if "RU" in document else figures
     assert said.format(*figures) in page(document)

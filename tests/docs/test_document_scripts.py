@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -79,9 +78,7 @@ def terminal(tmp_path: Path, depot: Path, failures: Path) -> dict[str, str]:
 
 @pytest.mark.nvcc
 @pytest.mark.parametrize("path", RUN, ids=name_of)
-def test_the_commands_of_a_document_work_from_top_to_bottom(
-    path: Path, project: Path, terminal: dict[str, str], failures: Path
-) -> None:
+def test_the_commands_of_a_document_work_from_top_to_bottom(path, project, terminal, failures) -> None:
     script = document_script(read_page(path))
     assert script is not None
     done = run(script, project, terminal)
@@ -92,12 +89,12 @@ def test_the_commands_of_a_document_work_from_top_to_bottom(
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
-def test_every_block_of_commands_runs_or_says_what_it_needs(path: Path) -> None:
+def test_every_block_of_commands_runs_or_says_what_it_needs(path) -> None:
     assert not unmarked(read_page(path))
 
 
 @pytest.mark.nvcc
-def test_the_json_that_is_shown_has_the_keys_of_the_real_one(flashdepot: Any, quick_library: Path) -> None:
+def test_the_json_that_is_shown_has_the_keys_of_the_real_one(flashdepot, quick_library) -> None:
     (shown,) = (fence for fence in read_page(ROOT / "docs/scripting.md").fences if fence.language == "json")
     real = flashdepot("get", "--profile", "quick", "--arch", "80,90")
     assert list(json.loads(shown.text)) == list(real)
@@ -117,14 +114,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return site
 
 
-def test_every_document_is_a_page_of_the_site(site: Path) -> None:
+def test_every_document_is_a_page_of_the_site(site) -> None:
     pages = {name_of(path) for path in DOCUMENTS}
     assert not {name for name in pages if not (site / name).with_suffix(".html").is_file()}
     assert 'url=docs/index.html"' in (site / "index.html").read_text()
     assert 'href="gpu.html"' in (site / "docs/index.html").read_text()
 
 
-def test_the_page_of_the_api_has_every_public_name_with_what_its_docstring_says(site: Path) -> None:
+def test_the_page_of_the_api_has_every_public_name_with_what_its_docstring_says(site) -> None:
     html = (site / "docs/api.html").read_text()
     assert not {name for name in api.__all__ if f'id="flashdepot.api.{name}"' not in html}
     assert "when a compiler refuses; its hint says what its log shows" in html  # of get's docstring

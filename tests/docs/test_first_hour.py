@@ -99,19 +99,19 @@ def project(tmp_path: Path, clone: Path) -> Path:
 
 
 @pytest.mark.parametrize("title", [*AUTHORS, TEAM, IN_TROUBLE])
-def test_each_command_of_a_section_works(title: str, project: Path, begun: dict[str, str]) -> None:
+def test_each_command_of_a_section_works(title, project, begun) -> None:
     done = typed(section(title), project, {**begun, "FLASHDEPOT_OFFLINE": "1"})
     assert done.returncode == 0, done.stderr[-4000:]
     assert "error" not in done.stderr, done.stderr[-4000:]
 
 
-def test_somebody_without_torch_gets_the_command_that_installs_it(project: Path, begun: dict[str, str]) -> None:
+def test_somebody_without_torch_gets_the_command_that_installs_it(project, begun) -> None:
     done = typed(section(IMPORTER), project, begun, "network")
     assert done.returncode == 3
     assert f"{project}/.venv/bin/python -m pip install --upgrade torch" in done.stderr
 
 
-def test_somebody_whose_pip_fails_gets_the_cause(project: Path, begun: dict[str, str]) -> None:
+def test_somebody_whose_pip_fails_gets_the_cause(project, begun) -> None:
     done = typed(section(IN_TROUBLE), project, begun, "network")
     assert "No module named '" in done.stdout  # torch; packaging, where an old pip isolates nothing
     assert "pip install flash-attn --no-build-isolation" in done.stdout

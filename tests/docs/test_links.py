@@ -30,7 +30,7 @@ def _is_there(page: Page, target: str) -> bool:
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
-def test_every_link_of_a_document_leads_to_a_file_and_a_heading(path: Path) -> None:
+def test_every_link_of_a_document_leads_to_a_file_and_a_heading(path) -> None:
     assert not broken_links(read_page(path))
 
 
@@ -75,7 +75,7 @@ def test_the_packages_are_those_that_there_are() -> None:
 
 
 @pytest.mark.parametrize("name", ["CONTRIBUTING.md", "docs/structure.md"])
-def test_every_file_that_is_named_is_there(name: str) -> None:
+def test_every_file_that_is_named_is_there(name) -> None:
     spans = read_page(ROOT / name).spans
     named = {word for span in spans for word in span.split() if re.fullmatch(r"\.?\w+(/[\w.*-]+)+", word)}
     folders = (ROOT, ROOT / "src/flashdepot")
@@ -130,7 +130,7 @@ NAMES = {words[:count] for words in COMMANDS for count in range(len(words) + 1)}
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
-def test_flashdepot_takes_every_command_line_of_a_document(path: Path) -> None:
+def test_flashdepot_takes_every_command_line_of_a_document(path) -> None:
     lines = [words for words in shown(path) if tuple(words) not in NAMES]
     refused = {" ".join(words): complaint(words) for words in lines}
     assert not {line: said for line, said in refused.items() if said}
@@ -146,7 +146,7 @@ def test_flashdepot_takes_every_command_line_that_explain_advises() -> None:
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_flashdepot_takes_the_examples_of_its_own_help(words: tuple[str, ...]) -> None:
+def test_flashdepot_takes_the_examples_of_its_own_help(words) -> None:
     examples = flashdepot_commands((COMMANDS[words].epilog or "").replace("\b", ""))
     assert examples or words[-1] in {"stats", "ls", "rm", "revoke", "path", "init", "verify"}, "one word says it all"
     assert not {" ".join(example): said for example in examples if (said := complaint(example))}
@@ -166,7 +166,7 @@ def test_every_command_is_in_a_document() -> None:
         ("get --arch 80,banana", "banana"),
     ],
 )
-def test_a_wrong_command_line_is_seen(line: str, said: str) -> None:
+def test_a_wrong_command_line_is_seen(line, said) -> None:
     found = complaint(line.split())
     assert found is not None
     assert said in found

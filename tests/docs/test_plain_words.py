@@ -67,7 +67,7 @@ def strings_and_comments(path: Path) -> str:
 
 
 @pytest.mark.parametrize("path", [path for path in DOCUMENTS if path.name != "c-api.md"], ids=name_of)
-def test_a_document_is_in_plain_words(path: Path) -> None:
+def test_a_document_is_in_plain_words(path) -> None:
     assert not complaints(name_of(path), path.read_text(encoding="utf-8"))
 
 
@@ -98,5 +98,5 @@ def test_the_sources_are_in_plain_words() -> None:
         ('```\nmend\n```\nThe message is "it mends".', []),
     ],
 )
-def test_a_retired_word_is_seen_in_prose_only(text: str, said: list[str]) -> None:
+def test_a_retired_word_is_seen_in_prose_only(text, said) -> None:
     assert complaints("page.md", text) == said

@@ -189,9 +189,7 @@ TAG_CASES = [
 @pytest.mark.parametrize(
     ("make", "where", "verdict"), [*GPU_CASES, *DRIVER_CASES, *TORCH_CASES, *SYSTEM_CASES, *TAG_CASES]
 )
-def test_a_file_fits_a_place_or_does_not(
-    tmp_path: Path, make: Make, where: Mapping[str, Any], verdict: Outcome
-) -> None:
+def test_a_file_fits_a_place_or_does_not(tmp_path, make, where, verdict) -> None:
     words = dict(where)
     gpus = [words.pop("gpu")] if "gpu" in words else []
     if "driver" in words:
@@ -228,9 +226,7 @@ def test_a_file_fits_a_place_or_does_not(
         ),
     ],
 )
-def test_the_line_that_decides_names_both_sides(
-    tmp_path: Path, make: Make, where: Any, topic: str, seen: str, has: str, fix: str
-) -> None:
+def test_the_line_that_decides_names_both_sides(tmp_path, make, where, topic, seen, has, fix) -> None:
     report = check_file(make(tmp_path), where)
     (line,) = (line for line in report.evidence if line.outcome is MISFIT)
     assert line.topic == topic
@@ -239,7 +235,7 @@ def test_the_line_that_decides_names_both_sides(
     assert fix in line.fix
 
 
-def test_a_wheel_fits_when_one_of_its_files_has_code_for_the_gpu(tmp_path: Path) -> None:
+def test_a_wheel_fits_when_one_of_its_files_has_code_for_the_gpu(tmp_path) -> None:
     files = {}
     for number in (80, 90):
         gpu = forge.fatbin(forge.entry(forge.SASS, number))
@@ -266,9 +262,7 @@ def binary(*groups: tuple[tuple[str, ...], int]) -> Binary:
         ([(("80",), 72)], MISFIT),
     ],
 )
-def test_code_in_a_few_helpers_does_not_count_for_the_kernels(
-    groups: list[tuple[tuple[str, ...], int]], outcome: Outcome
-) -> None:
+def test_code_in_a_few_helpers_does_not_count_for_the_kernels(groups, outcome) -> None:
     (line,) = judge_architectures([binary(*groups)], place("9.0"))
     assert line.outcome is outcome
     assert bool(line.fix) == (outcome is not FITS)
@@ -279,7 +273,7 @@ def test_no_gpu_at_all_is_said_and_does_not_fit() -> None:
     assert (line.outcome, line.fix) == (UNKNOWN, "Name the GPU that it is for: --gpu 9.0")
 
 
-def test_relocatable_device_code_is_not_taken_for_code_that_runs(tmp_path: Path) -> None:
+def test_relocatable_device_code_is_not_taken_for_code_that_runs(tmp_path) -> None:
     gpu = tmp_path / "code.bin"
     gpu.write_bytes(forge.fatbin(forge.entry(forge.PTX, 80)))
     unit = forge.object_file(tmp_path, "void f(void) {}")
@@ -290,7 +284,7 @@ def test_relocatable_device_code_is_not_taken_for_code_that_runs(tmp_path: Path)
     assert "once it is linked" in lines(report, "architectures")[0].seen
 
 
-def test_a_symbol_that_another_file_of_the_wheel_offers_is_not_asked_of_torch(tmp_path: Path) -> None:
+def test_a_symbol_that_another_file_of_the_wheel_offers_is_not_asked_of_torch(tmp_path) -> None:
     taker = extension(tmp_path, SET_DEVICE_2_3, name="taker.so")
     giver = forge.shared_library(tmp_path, f"void {SET_DEVICE_2_3}(void) {{}}", name="giver.so")
     files = {f"flash_attn/{path.name}": path.read_bytes() for path in (taker, giver)}
@@ -308,7 +302,7 @@ def test_a_symbol_that_another_file_of_the_wheel_offers_is_not_asked_of_torch(tm
         (["_ZN3c104cuda20CUDACachingAllocator9allocatorE"], ""),
     ],
 )
-def test_symbols_together_narrow_the_versions(symbols: list[str], span: str) -> None:
+def test_symbols_together_narrow_the_versions(symbols, span) -> None:
     assert built_for(frozenset(symbols)) == span
 
 
@@ -322,7 +316,7 @@ def test_symbols_together_narrow_the_versions(symbols: list[str], span: str) -> 
         (b"\x1f\x8b\x08\x00 a tarball", "begins with 1f 8b 08 00"),
     ],
 )
-def test_what_stands_in_for_a_library_is_named(tmp_path: Path, content: bytes, said: str) -> None:
+def test_what_stands_in_for_a_library_is_named(tmp_path, content, said) -> None:
     path = tmp_path / "libflashattention.so"
     path.write_bytes(content)
     report = check_file(path, place())
@@ -331,7 +325,7 @@ def test_what_stands_in_for_a_library_is_named(tmp_path: Path, content: bytes, s
     assert report.evidence[0].fix
 
 
-def test_a_pointer_inside_a_static_library_or_a_wheel_is_found(tmp_path: Path) -> None:
+def test_a_pointer_inside_a_static_library_or_a_wheel_is_found(tmp_path) -> None:
     pointer = tmp_path / "unit.o"
     pointer.write_bytes(forge.LFS_POINTER)
     packed = forge.wheel(tmp_path, {"flash_attn/_C.so": forge.LFS_POINTER})
@@ -345,14 +339,14 @@ def test_a_pointer_inside_a_static_library_or_a_wheel_is_found(tmp_path: Path) -
     ("needs", "misfits"),
     [("GLIBCXX_3.4.30", 0), ("GLIBCXX_3.4.32", 1), ("CXXABI_1.3.13", 0), ("CXXABI_1.3.15", 1)],
 )
-def test_the_libstdcxx_of_a_saved_record_is_compared(needs: str, misfits: int) -> None:
+def test_the_libstdcxx_of_a_saved_record_is_compared(needs, misfits) -> None:
     record = HostRecord.from_json(machine(cxx=("3.4.30", "1.3.13")).to_json())
     library = Binary("_C.so", FileKind.ELF_SHARED, frozenset({"x86_64"}), version_needs=(needs, "CXXABI_FLOAT128"))
     (line,) = judge_floors(library, place(host=record, is_here=False))
     assert (line.outcome is MISFIT) == bool(misfits)
 
 
-def test_a_windows_extension_is_judged_by_the_dlls_it_imports(tmp_path: Path) -> None:
+def test_a_windows_extension_is_judged_by_the_dlls_it_imports(tmp_path) -> None:
     path = tmp_path / "_C.cp311-win_amd64.pyd"
     imports = {"torch_cuda.dll": ["?f@@YAXXZ"], "KERNEL32.dll": ["c"]}
     path.write_bytes(forge.windows_library(imports=imports, gpu=GPU_CODE))
@@ -364,7 +358,7 @@ def test_a_windows_extension_is_judged_by_the_dlls_it_imports(tmp_path: Path) ->
     assert lines(report, "architectures")[0].outcome is FITS
 
 
-def test_a_static_library_and_an_object_are_checked_too(tmp_path: Path) -> None:
+def test_a_static_library_and_an_object_are_checked_too(tmp_path) -> None:
     source = f"extern void {SET_DEVICE_2_3}(void); void f(void) {{ {SET_DEVICE_2_3}(); }}"
     unit = forge.object_file(tmp_path, source)
     for path in (unit, forge.archive(tmp_path, unit)):
@@ -372,7 +366,7 @@ def test_a_static_library_and_an_object_are_checked_too(tmp_path: Path) -> None:
         assert check_file(path, place(torch="2.4")).verdict is FITS
 
 
-def test_an_object_and_a_static_library_for_windows_are_read_and_do_not_fit_linux(tmp_path: Path) -> None:
+def test_an_object_and_a_static_library_for_windows_are_read_and_do_not_fit_linux(tmp_path) -> None:
     unit = forge.windows_object(tmp_path, forge.fatbin(SASS_90))
     for path, what in ((unit, "COFF object"), (forge.archive(tmp_path, unit, name="fa.lib"), "Windows static library")):
         found = {line.topic: line for line in check_file(path, place("90")).evidence}
@@ -388,13 +382,13 @@ def test_an_object_and_a_static_library_for_windows_are_read_and_do_not_fit_linu
 
 
 @pytest.mark.parametrize(("torch", "outcome"), [("2.8+cu128", FITS), ("2.9+cu130", MISFIT), ("2.9", NOTE)])
-def test_the_cuda_runtime_must_be_the_one_that_torch_brings(tmp_path: Path, torch: str, outcome: Outcome) -> None:
+def test_the_cuda_runtime_must_be_the_one_that_torch_brings(tmp_path, torch, outcome) -> None:
     path = needing("libcudart.so.12", takes=SET_DEVICE_2_8)(tmp_path)
     report = check_file(path, place(torch=torch, is_here=False))
     assert [line.outcome for line in lines(report, "libraries") if line.seen == "libcudart.so.12"] == [outcome]
 
 
-def test_a_backend_that_does_not_fit_does_not_matter_next_to_one_that_does(tmp_path: Path) -> None:
+def test_a_backend_that_does_not_fit_does_not_matter_next_to_one_that_does(tmp_path) -> None:
     old = needing("libnowhere.so.11", name="libkernels_cuda118.so")(tmp_path).read_bytes()
     new = forge.shared_library(tmp_path, "void f(void) {}", name="libkernels_cuda126.so").read_bytes()
     files = {"kernels/libkernels_cuda118.so": old}
@@ -411,9 +405,7 @@ def test_a_backend_that_does_not_fit_does_not_matter_next_to_one_that_does(tmp_p
         ("ncclCommWindowRegister", False, MISFIT),
     ],
 )
-def test_functions_of_nccl_are_looked_for_as_the_loader_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str, named: bool, verdict: Outcome
-) -> None:
+def test_functions_of_nccl_are_looked_for_as_the_loader_does(tmp_path, monkeypatch, function, named, verdict) -> None:
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path / "lib"))
     (tmp_path / "lib").mkdir()
     (tmp_path / "newer").mkdir()
@@ -447,7 +439,7 @@ PACKAGES: dict[str, tuple[Mapping[str, bytes], Outcome]] = {
 
 
 @pytest.mark.parametrize("how", PACKAGES)
-def test_what_an_import_does_without_is_a_note(tmp_path: Path, how: str) -> None:
+def test_what_an_import_does_without_is_a_note(tmp_path, how) -> None:
     texts, verdict = PACKAGES[how]
     files = {
         **texts,
@@ -461,7 +453,7 @@ def test_what_an_import_does_without_is_a_note(tmp_path: Path, how: str) -> None
         assert any("the import does without it" in line.has for line in lines(report, "libraries"))
 
 
-def test_an_archive_of_another_system_is_data_in_a_wheel(tmp_path: Path) -> None:
+def test_an_archive_of_another_system_is_data_in_a_wheel(tmp_path) -> None:
     """triton-windows brings an ELF archive that its compiler links."""
     unit = forge.object_file(tmp_path, "int f(void) { return 1; }")
     files = {"triton/backends/lib/libdevice.a": forge.archive(tmp_path, unit).read_bytes(), "triton/__init__.py": b""}
@@ -478,7 +470,7 @@ def test_an_archive_of_another_system_is_data_in_a_wheel(tmp_path: Path) -> None
         ("flash_attn-2.8.3.zip", "source distribution"),
     ],
 )
-def test_sources_and_data_are_called_what_they_are(tmp_path: Path, name: str, kind: str) -> None:
+def test_sources_and_data_are_called_what_they_are(tmp_path, name, kind) -> None:
     path = tmp_path / name
     if path.suffix == ".zip":
         with zipfile.ZipFile(path, "w") as archive:
@@ -490,7 +482,7 @@ def test_sources_and_data_are_called_what_they_are(tmp_path: Path, name: str, ki
     assert (report.kind, report.verdict) == (kind, UNKNOWN)
 
 
-def test_the_python_and_torch_of_a_record_are_asked(tmp_path: Path) -> None:
+def test_the_python_and_torch_of_a_record_are_asked(tmp_path) -> None:
     python = replace(make_python(12), torch=Torch.parse("2.9.1+cu128"))
     record = replace(machine(driver="580.1"), python=python)
     report = api.check([wheel("cp311-cp311-linux_x86_64")(tmp_path)], host=record)[0]
@@ -511,7 +503,7 @@ def test_the_python_and_torch_of_a_record_are_asked(tmp_path: Path) -> None:
         (NamedFacts(torch="2.8.0+cpu"), MISFIT),
     ],
 )
-def test_what_is_named_counts_and_not_what_the_record_has(tmp_path: Path, named: NamedFacts, verdict: Outcome) -> None:
+def test_what_is_named_counts_and_not_what_the_record_has(tmp_path, named, verdict) -> None:
     gpu = forge.library_with_gpu_code(tmp_path, GPU_CODE).read_bytes()
     files = {"pkg/__init__.py": b"import torch\nfrom . import _C\n", "pkg/_C.cpython-311-x86_64-linux-gnu.so": gpu}
     packed = forge.wheel(tmp_path, files, tag="py3-none-any", requires_python=">=3.9,<3.13")

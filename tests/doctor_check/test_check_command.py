@@ -31,16 +31,14 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("_ZN2at99nobody_knowsEv", 4, "lacks 1"),
     ],
 )
-def test_the_torch_of_a_python_is_read_and_not_imported(
-    tmp_path: Path, python: Path, symbol: str, code: int, said: str
-) -> None:
+def test_the_torch_of_a_python_is_read_and_not_imported(tmp_path, python, symbol, code, said) -> None:
     done = check(places.extension(tmp_path, symbol), "--python", python)
     assert done.returncode == code, done.stderr
     assert said in done.stdout
     assert "torch was imported" not in done.stdout + done.stderr
 
 
-def test_of_several_files_the_worst_decides(tmp_path: Path, python: Path) -> None:
+def test_of_several_files_the_worst_decides(tmp_path, python) -> None:
     good = forge.shared_library(tmp_path, name="good.so")
     bad = places.extension(tmp_path, SET_DEVICE_2_3, name="bad.so")
     pointer = tmp_path / "pointer.so"
@@ -56,7 +54,7 @@ def test_of_several_files_the_worst_decides(tmp_path: Path, python: Path) -> Non
     assert set(line) == {"outcome", "topic", "where", "seen", "environment", "fix"}
 
 
-def test_of_a_library_s_folder_both_libraries_are_checked(quick_library: Path, tmp_path: Path) -> None:
+def test_of_a_library_s_folder_both_libraries_are_checked(quick_library, tmp_path) -> None:
     done = check(quick_library, "--gpu", "8.0", "--json")
     assert done.returncode == 0, done.stderr
     seen = [Path(file["file"]).relative_to(quick_library) for file in json.loads(done.stdout)["files"]]
@@ -66,7 +64,7 @@ def test_of_a_library_s_folder_both_libraries_are_checked(quick_library: Path, t
     assert f"{tmp_path} is not a library that flashdepot wrote" in other.stderr
 
 
-def test_what_cannot_be_known_has_an_exit_code_of_its_own(tmp_path: Path) -> None:
+def test_what_cannot_be_known_has_an_exit_code_of_its_own(tmp_path) -> None:
     done = check(places.extension(tmp_path, "_ZN2at99nobody_knowsEv"), "--torch", "2.8")
     assert done.returncode == 3
     assert "cannot tell" in done.stdout
@@ -84,14 +82,14 @@ def test_what_cannot_be_known_has_an_exit_code_of_its_own(tmp_path: Path) -> Non
         (["FILE", "--host", "/nowhere.json"], "flashdepot host --save"),
     ],
 )
-def test_wrong_usage_says_what_was_wrong(tmp_path: Path, arguments: list[str], said: str) -> None:
+def test_wrong_usage_says_what_was_wrong(tmp_path, arguments, said) -> None:
     library = str(forge.shared_library(tmp_path))
     done = check(*[library if argument == "FILE" else argument for argument in arguments])
     assert done.returncode == 2
     assert said in done.stderr
 
 
-def test_a_saved_host_decides_instead_of_this_machine(tmp_path: Path) -> None:
+def test_a_saved_host_decides_instead_of_this_machine(tmp_path) -> None:
     record = tmp_path / "host.json"
     record.write_text(json.dumps(places.machine("linux-aarch64").to_json()))
     assert check(forge.shared_library(tmp_path), "--host", record).returncode == 4

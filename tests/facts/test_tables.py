@@ -28,7 +28,7 @@ def test_the_tables_that_are_read_hold_what_their_files_say() -> None:
     assert COPIES.read_text(encoding="utf-8") == copies, "run scripts/write_tables.py"
 
 
-def test_a_file_of_somebody_elses_is_read_as_it_is(tmp_path: Path) -> None:
+def test_a_file_of_somebody_elses_is_read_as_it_is(tmp_path) -> None:
     table = tmp_path / "gpus.toml"
     table.write_text('universal = ["80"]\n')
     assert read_table(table) == {"universal": ["80"]}
@@ -48,7 +48,7 @@ def test_every_file_of_facts_is_among_the_tables_that_age() -> None:
 
 
 @pytest.mark.parametrize("table", SCRIPT["TABLES"], ids=lambda table: table.path)
-def test_a_table_says_when_it_was_checked_and_what_it_knows(table: Any) -> None:
+def test_a_table_says_when_it_was_checked_and_what_it_knows(table) -> None:
     assert dt.date(2026, 1, 1) <= table.checked
     assert (table.known is not None) == bool(table.project)
     assert SCRIPT["age"](table, table.checked + dt.timedelta(days=30)).endswith("30 days ago")
@@ -64,7 +64,7 @@ def test_a_table_says_when_it_was_checked_and_what_it_knows(table: Any) -> None:
         ("4.0.0b36", ["4.0.0b36", "4.0.0b37"], "4.0.0b37"),
     ],
 )
-def test_a_table_is_behind_when_a_newer_release_is_out(known: str, released: list[str], newer: str | None) -> None:
+def test_a_table_is_behind_when_a_newer_release_is_out(known, released, newer) -> None:
     assert SCRIPT["behind"](Release(known), released) == (Release(newer) if newer else None)
 
 
@@ -96,7 +96,7 @@ def test_the_ages_are_printed_without_a_network() -> None:
         ("GB10", "12.1"),
     ],
 )
-def test_an_architecture_is_a_number_or_the_name_of_a_gpu(text: str, capability: str) -> None:
+def test_an_architecture_is_a_number_or_the_name_of_a_gpu(text, capability) -> None:
     assert parse_architecture(text) == Architecture.parse(capability)
 
 
@@ -106,7 +106,7 @@ def test_a_list_mixes_numbers_and_names() -> None:
 
 
 @pytest.mark.parametrize("text", ["RTX 4000", "RTX", "A1000000", "GTX 1080", "", "8", "sm_"])
-def test_a_name_that_is_not_known_is_refused_with_what_is_expected(text: str) -> None:
+def test_a_name_that_is_not_known_is_refused_with_what_is_expected(text) -> None:
     with pytest.raises(UsageError, match="expected a compute capability such as 80"):
         parse_architecture(text)
 
@@ -133,9 +133,7 @@ NEWER = [(Version("2.12"), frozenset({"stays", "goes", "was"})), (Version("2.13"
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else None,
 )
-def test_a_row_says_what_newer_minors_export_and_one_with_a_gap_is_left_out(
-    row: tuple[str, str, str], longer: list[tuple[str, str, str]]
-) -> None:
+def test_a_row_says_what_newer_minors_export_and_one_with_a_gap_is_left_out(row, longer) -> None:
     assert list(TORCH_SYMBOLS["longer"]([row], "2.11", NEWER)) == longer
 
 
@@ -147,7 +145,7 @@ def test_a_row_says_what_newer_minors_export_and_one_with_a_gap_is_left_out(
         ("jbPNS0_19CUDAErrorLogCaptureE", "torch 2.14 or newer"),
     ],
 )
-def test_one_symbol_tells_for_which_torches_a_module_was_built(end: str, torch: str) -> None:
+def test_one_symbol_tells_for_which_torches_a_module_was_built(end, torch) -> None:
     assert str(built_for(f"_ZN3c104cuda29c10_cuda_check_implementationEiPKcS2_{end}")) == torch
 
 

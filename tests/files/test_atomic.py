@@ -121,7 +121,7 @@ def test_a_damaged_json_file_is_named(tmp_path, content):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs devices in the file system")
-def test_a_device_or_a_pipe_that_was_named_gets_the_bytes_and_stays(tmp_path: Path) -> None:
+def test_a_device_or_a_pipe_that_was_named_gets_the_bytes_and_stays(tmp_path) -> None:
     """As root, a new file in place of /dev/null would break every other program of the machine."""
     ours, theirs = os.openpty()
     write_named(Path(os.ttyname(theirs)), b"to a device")
@@ -137,7 +137,7 @@ def test_a_device_or_a_pipe_that_was_named_gets_the_bytes_and_stays(tmp_path: Pa
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs symbolic links")
-def test_a_link_in_place_of_a_file_is_replaced_and_not_followed(tmp_path: Path) -> None:
+def test_a_link_in_place_of_a_file_is_replaced_and_not_followed(tmp_path) -> None:
     (tmp_path / "mine").write_text("mine")
     (tmp_path / "link").symlink_to("mine")
     write_named(tmp_path / "link", b"new")
@@ -157,16 +157,16 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_what_this_user_made_is_trusted(file: Path) -> None:
+def test_what_this_user_made_is_trusted(file) -> None:
     assert planted(file) == planted(file.parent) == ""
 
 
-def test_what_everybody_may_write_to_is_not(file: Path) -> None:
+def test_what_everybody_may_write_to_is_not(file) -> None:
     file.chmod(0o666)
     assert planted(file) == "everybody may write to it"
 
 
-def test_what_everybody_may_exchange_is_not_but_sticky_folders_are_for_that(file: Path) -> None:
+def test_what_everybody_may_exchange_is_not_but_sticky_folders_are_for_that(file) -> None:
     file.parent.chmod(0o777)
     assert planted(file) == f"everybody may write to its folder, {file.parent}"
     file.parent.chmod(0o1777)
@@ -174,7 +174,7 @@ def test_what_everybody_may_exchange_is_not_but_sticky_folders_are_for_that(file
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root makes files of other users")
-def test_what_belongs_to_another_user_is_not(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_belongs_to_another_user_is_not(file, monkeypatch) -> None:
     os.chown(file, SOMEBODY, -1)
     assert planted(file) == f"it belongs to user {SOMEBODY}"
     monkeypatch.setenv("SUDO_UID", str(SOMEBODY))
@@ -182,7 +182,7 @@ def test_what_belongs_to_another_user_is_not(file: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root makes files of other users")
-def test_of_a_link_it_is_the_link_that_counts(file: Path, tmp_path: Path) -> None:
+def test_of_a_link_it_is_the_link_that_counts(file, tmp_path) -> None:
     link = tmp_path / "link"
     link.symlink_to(file)
     os.chown(file, SOMEBODY, -1)
@@ -193,9 +193,7 @@ def test_of_a_link_it_is_the_link_that_counts(file: Path, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("name", ["", "relative/folder", "/elsewhere"])
 @pytest.mark.parametrize("users", ["/home/somebody", "", None])
-def test_a_users_folders_are_those_that_the_package_for_all_systems_gives(
-    name: str, users: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_users_folders_are_those_that_the_package_for_all_systems_gives(name, users, monkeypatch) -> None:
     if sys.platform != "linux":
         pytest.skip("the package itself is asked on other systems")
     for variable in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME"):

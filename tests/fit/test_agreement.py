@@ -81,21 +81,21 @@ def by_bytes(world: World) -> set[str]:
 
 @many
 @given(worlds)
-def test_a_name_and_the_bytes_behind_it_are_judged_alike(world: World) -> None:
+def test_a_name_and_the_bytes_behind_it_are_judged_alike(world) -> None:
     named = {rule for rule, verdict in by_name(world).items() if verdict is Verdict.MISFIT}
     assert by_bytes(world) == named & set(TOPICS.values())
 
 
 @many
 @given(worlds)
-def test_the_resolver_says_what_the_judge_says(world: World) -> None:
+def test_the_resolver_says_what_the_judge_says(world) -> None:
     request = WheelRequest(facts_of(world.host), sources=frozenset({COMMUNITY}))
     assert {r.id: r.verdict for r in rules.judge(request, world.thing.as_name())} == by_name(world)
 
 
 @many
 @given(worlds)
-def test_doctor_and_install_refuse_an_environment_that_nothing_fits_and_no_other(world: World) -> None:
+def test_doctor_and_install_refuse_an_environment_that_nothing_fits_and_no_other(world) -> None:
     found = by_name(world)
     hopeless = any(found.get(rule) is Verdict.MISFIT for rule in ENVIRONMENT)
     findings = examine(world.host, Intention.INSTALL, LibraryRequest())
@@ -109,7 +109,7 @@ def test_doctor_and_install_refuse_an_environment_that_nothing_fits_and_no_other
 
 @many
 @given(world=worlds)
-def test_every_verb_says_the_same_of_a_library(world: World, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_every_verb_says_the_same_of_a_library(world, tmp_path_factory) -> None:
     facts, thing = facts_of(world.host), world.thing
     manifest = make_manifest(sass=",".join(thing.sass), libc_floor=Version(thing.glibc), cuda="13.0")
     misfits = {r.id for r in judge(needs_of_manifest(manifest), facts) if r.verdict is Verdict.MISFIT}
@@ -134,7 +134,7 @@ def test_every_verb_says_the_same_of_a_library(world: World, tmp_path_factory: p
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(world=worlds, libraries=st.sets(st.sampled_from(["80", "90", "80,90,120"]), max_size=1))
 def test_install_takes_what_resolve_chooses_and_nothing_where_doctor_finds_an_obstacle(
-    world: World, libraries: set[str], tmp_path_factory: pytest.TempPathFactory
+    world, libraries, tmp_path_factory
 ) -> None:
     depot = Depot(tmp_path_factory.mktemp("depot"))
     for sass in libraries:
@@ -164,7 +164,7 @@ def test_install_takes_what_resolve_chooses_and_nothing_where_doctor_finds_an_ob
 
 @many
 @given(world=worlds, intention=st.sampled_from(list(Intention)))
-def test_each_command_that_doctor_prints_is_accepted(world: World, intention: Intention) -> None:
+def test_each_command_that_doctor_prints_is_accepted(world, intention) -> None:
     for finding in examine(world.host, intention, LibraryRequest()):
         for line in str(finding.fix).splitlines():
             if line.strip().startswith("flashdepot "):

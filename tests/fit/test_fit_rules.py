@@ -73,7 +73,7 @@ def test_what_is_made_for_the_place_fits() -> None:
 
 
 @pytest.mark.parametrize("rule", [rule.id for rule in RULES])
-def test_only_one_rule_speaks_against_what_breaks_it(rule: str) -> None:
+def test_only_one_rule_speaks_against_what_breaks_it(rule) -> None:
     facts = WORSE_FACTS.get(rule, FACTS)
     (reason,) = judge(BROKEN.get(rule, NEEDS), facts)
     assert reason.id == rule
@@ -94,7 +94,7 @@ UNKNOWN = {
 
 
 @pytest.mark.parametrize("rule", UNKNOWN)
-def test_a_missing_fact_is_never_a_fit(rule: str) -> None:
+def test_a_missing_fact_is_never_a_fit(rule) -> None:
     reasons = judge(NEEDS, replace(FACTS, **UNKNOWN[rule]))
     assert verdict_of(reasons) is Verdict.UNCERTAIN
     assert rule in {reason.id for reason in reasons}
@@ -118,7 +118,7 @@ def test_a_driver_is_asked_for_where_torch_does_not_imply_it() -> None:
         ("none", "9.0", True),
     ],
 )
-def test_a_torch_that_cannot_compute_on_the_gpu_is_found_whatever_the_wheel(torch: str, gpu: str, misfit: bool) -> None:
+def test_a_torch_that_cannot_compute_on_the_gpu_is_found_whatever_the_wheel(torch, gpu, misfit) -> None:
     facts = replace(FACTS, torch=Torch.parse(torch), gpus=(Architecture.parse(gpu),))
     found = judge(Needs(accelerator=True), facts)
     assert (verdict_of(found) is Verdict.MISFIT) == misfit
@@ -130,7 +130,7 @@ def test_what_torch_was_compiled_for_counts_before_the_table() -> None:
 
 
 @pytest.mark.parametrize(("name", "verdict"), [("musl", Verdict.MISFIT), ("glibc", Verdict.FITS)])
-def test_a_library_for_the_gnu_c_library_does_not_run_on_musl(name: str, verdict: Verdict) -> None:
+def test_a_library_for_the_gnu_c_library_does_not_run_on_musl(name, verdict) -> None:
     facts = replace(FACTS, libc_name=name, libc=None if name == "musl" else FACTS.libc)
     assert verdict_of(judge(Needs(libc=NEEDS.libc), facts)) is verdict
 

@@ -53,7 +53,7 @@ def accepted(chance: random.Random, wanted: int) -> list[tuple[bytes, list[str]]
 
 @posix("programs without .exe")
 @pytest.mark.parametrize("name", ["uv", "pip"])
-def test_pip_and_uv_write_the_programs_that_we_read(tmp_path: Path, name: str) -> None:
+def test_pip_and_uv_write_the_programs_that_we_read(tmp_path, name) -> None:
     """All in one run of the installer: what it refused would end that with an error."""
     uv = shutil.which("uv", path=f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin")
     start = [str(uv), "pip", "install", "--python", sys.executable, "--offline", "--no-cache", "--no-config"]

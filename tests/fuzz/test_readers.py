@@ -81,7 +81,7 @@ def reader(request: pytest.FixtureRequest) -> Reader:
     return request.param  # type: ignore[no-any-return]
 
 
-def test_what_is_whole_is_read(reader: Reader, tmp_path: Path) -> None:
+def test_what_is_whole_is_read(reader, tmp_path) -> None:
     """Otherwise the others would only test the first line of the reader."""
     for number, seed in enumerate(reader.seeds()):
         folder = tmp_path / str(number)
@@ -89,7 +89,7 @@ def test_what_is_whole_is_read(reader: Reader, tmp_path: Path) -> None:
         reader.read(seed, folder)
 
 
-def test_what_is_broken_is_read_or_refused(reader: Reader) -> None:
+def test_what_is_broken_is_read_or_refused(reader) -> None:
     chance = random.Random(reader.name)
     for _ in range(TRIES):
         data = mutated(reader.seeds(), chance)

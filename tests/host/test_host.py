@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -27,14 +26,12 @@ def test_this_machine_has_a_record_that_survives_its_json() -> None:
     "damage",
     [{"schema": 99}, {"platform": "nowhere"}, {"cores": "many"}, {"gpus": [{}]}, {"libc": "new"}],
 )
-def test_a_damaged_record_is_refused(damage: dict[str, object]) -> None:
+def test_a_damaged_record_is_refused(damage) -> None:
     with pytest.raises(Exception, match=r"schema|not a platform|a whole number|missing|not a version"):
         HostRecord.from_json({**probe().to_json(), **damage})
 
 
-def test_a_toolkit_behind_a_script_on_the_path_is_found_where_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_toolkit_behind_a_script_on_the_path_is_found_where_it_is(tmp_path, monkeypatch) -> None:
     make_toolkit(tmp_path / "cuda-12.8", "12.8")
     script = tmp_path / "bin" / "nvcc"
     script.parent.mkdir()
@@ -47,7 +44,7 @@ def test_a_toolkit_behind_a_script_on_the_path_is_found_where_it_is(
     assert (first.root, str(first.version), first.found_by) == (str(tmp_path / "cuda-12.8"), "12.8.99", "PATH")
 
 
-def test_cuda_home_wins_over_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuda_home_wins_over_the_path(tmp_path, monkeypatch) -> None:
     make_toolkit(tmp_path / "home", "12.4")
     make_toolkit(tmp_path / "path", "12.8")
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "home"))
@@ -67,9 +64,7 @@ def test_a_compiler_says_what_it_is() -> None:
 
 
 @pytest.mark.slow
-def test_nvcc_ccbin_comes_first_and_links_to_one_compiler_count_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nvcc_ccbin_comes_first_and_links_to_one_compiler_count_once(tmp_path, monkeypatch) -> None:
     program = tool("g++")
     mine = tmp_path / "my-g++"
     mine.symlink_to(program)
@@ -79,16 +74,14 @@ def test_nvcc_ccbin_comes_first_and_links_to_one_compiler_count_once(
     assert len([c for c in found if c.version == found[0].version and c.kind == "g++"]) == 1
 
 
-def test_a_machine_without_any_compiler_has_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_machine_without_any_compiler_has_none(monkeypatch, tmp_path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("NVCC_CCBIN", raising=False)
     monkeypatch.delenv("CXX", raising=False)
     assert find_compilers() == ()
 
 
-def test_a_toolkit_says_what_it_lacks_and_which_compilers_it_accepts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_toolkit_says_what_it_lacks_and_which_compilers_it_accepts(tmp_path, monkeypatch) -> None:
     make_toolkit(tmp_path / "cuda", "12.8")
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
     whole = find_toolkits()[0]
@@ -100,7 +93,7 @@ def test_a_toolkit_says_what_it_lacks_and_which_compilers_it_accepts(
 
 
 @posix("stand-in for a compiler: it is a shell script")
-def test_programs_are_asked_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_are_asked_at_the_same_time(tmp_path, monkeypatch) -> None:
     meeting = tmp_path / "meeting"
     meeting.mkdir()
     for n in (9, 10):

@@ -42,7 +42,7 @@ def ask(folder: Path, *macros: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_driver_and_gpus_are_what_nvml_says(tmp_path: Path) -> None:
+def test_driver_and_gpus_are_what_nvml_says(tmp_path) -> None:
     driver, first, second = ask(tmp_path, "-DINIT=0", "-DMEMORY=0")
     assert driver == "580.159.04"
     assert "NVIDIA H200" in first
@@ -51,14 +51,12 @@ def test_driver_and_gpus_are_what_nvml_says(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("macros", [("-DINIT=9", "-DMEMORY=0"), ("-DINIT=0", "-DMEMORY=3")])
-def test_an_nvml_that_refuses_counts_as_no_answer(tmp_path: Path, macros: tuple[str, ...]) -> None:
+def test_an_nvml_that_refuses_counts_as_no_answer(tmp_path, macros) -> None:
     assert ask(tmp_path, *macros) == ["None"]
 
 
 @pytest.mark.parametrize("told", ["580.159.04\n", "not a version\n", None])
-def test_the_drivers_version_is_what_the_kernel_says_where_it_says_one(
-    told: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_drivers_version_is_what_the_kernel_says_where_it_says_one(told, tmp_path, monkeypatch) -> None:
     module = tmp_path / "version"
     if told is not None:
         module.write_text(told)
@@ -68,9 +66,7 @@ def test_the_drivers_version_is_what_the_kernel_says_where_it_says_one(
     assert probe_driver() == Version("580.159.04" if told == "580.159.04\n" else "575.51")
 
 
-def test_a_container_without_gpus_has_no_driver_though_its_kernel_has(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_container_without_gpus_has_no_driver_though_its_kernel_has(tmp_path, monkeypatch) -> None:
     (tmp_path / "version").write_text("580.159.04\n")
     monkeypatch.setitem(probe_driver.__globals__, "_DEVICE", tmp_path / "nvidiactl")
     monkeypatch.setitem(probe_driver.__globals__, "_MODULE", tmp_path / "version")

@@ -55,7 +55,7 @@ def look(folder: Path) -> PythonEnvironment:
     return found
 
 
-def test_an_environment_is_known_by_its_folder(bare: Path, site: Path) -> None:
+def test_an_environment_is_known_by_its_folder(bare, site) -> None:
     found = look(bare)
     assert (found.prefix, found.purelib, found.virtual, found.managed) == (bare, site, True, False)
     assert found.version == Version(".".join(map(str, sys.version_info[:3])))
@@ -76,9 +76,7 @@ def test_an_environment_is_known_by_its_folder(bare: Path, site: Path) -> None:
         ("2.9.0a0+git1234", "'13.0'", b"", None),
     ],
 )
-def test_torch_is_read_from_its_files_and_not_imported(
-    bare: Path, site: Path, version: str, cuda: str, library: bytes, abi: bool | None
-) -> None:
+def test_torch_is_read_from_its_files_and_not_imported(bare, site, version, cuda, library, abi) -> None:
     put_torch(site, version, cuda, library)
     expected = Version(cuda.strip("'")) if cuda != "None" else None
     on = Accelerator.CUDA if expected else Accelerator.CPU
@@ -94,9 +92,7 @@ def test_torch_is_read_from_its_files_and_not_imported(
         (b"sm_ sm_90 and more\0", ()),
     ],
 )
-def test_the_architectures_of_torch_are_those_of_its_own_list(
-    bare: Path, site: Path, text: bytes, architectures: tuple[Architecture, ...]
-) -> None:
+def test_the_architectures_of_torch_are_those_of_its_own_list(bare, site, text, architectures) -> None:
     put_torch(site, "2.8.0+cu128", "'12.8'")
     put(site / "torch/lib/libtorch_python.so", b"\x7fELF..." + text)
     torch = look(bare).torch
@@ -104,7 +100,7 @@ def test_the_architectures_of_torch_are_those_of_its_own_list(
     assert torch.architectures == architectures
 
 
-def test_the_cmake_package_tells_the_abi_where_the_library_does_not(bare: Path, site: Path) -> None:
+def test_the_cmake_package_tells_the_abi_where_the_library_does_not(bare, site) -> None:
     put_torch(site, "2.5.1", "'12.4'", b"")
     put(site / "torch/share/cmake/Torch/TorchConfig.cmake", b'set(TORCH_CXX_FLAGS "-D_GLIBCXX_USE_CXX11_ABI=0")\n')
     torch = look(bare).torch
@@ -112,7 +108,7 @@ def test_the_cmake_package_tells_the_abi_where_the_library_does_not(bare: Path, 
     assert torch.cxx11_abi is False
 
 
-def test_builds_of_flash_attention_and_packages_are_found(bare: Path, site: Path) -> None:
+def test_builds_of_flash_attention_and_packages_are_found(bare, site) -> None:
     put(site / "flash_attn_2_cuda.cpython-312-x86_64-linux-gnu.so")
     put(site / "flash_attn_3/_C.abi3.so")
     (site / "flash_attn-2.8.3.dist-info").mkdir()
@@ -126,9 +122,7 @@ def test_builds_of_flash_attention_and_packages_are_found(bare: Path, site: Path
 
 
 @posix("program without a suffix")
-def test_installers_are_those_available(
-    bare: Path, site: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_installers_are_those_available(bare, site, monkeypatch, tmp_path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert look(bare).installers == ()
     (site / "pip-25.0.dist-info").mkdir()
@@ -137,7 +131,7 @@ def test_installers_are_those_available(
     assert look(bare).installers == ("uv", "pip")
 
 
-def test_a_conda_environment_is_known_by_its_folder(bare: Path, site: Path) -> None:
+def test_a_conda_environment_is_known_by_its_folder(bare, site) -> None:
     (bare / "conda-meta").mkdir()
     try:
         assert look(bare).conda
@@ -145,9 +139,7 @@ def test_a_conda_environment_is_known_by_its_folder(bare: Path, site: Path) -> N
         (bare / "conda-meta").rmdir()
 
 
-def test_a_flash_attn_folder_in_the_current_one_is_seen(
-    bare: Path, site: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_flash_attn_folder_in_the_current_one_is_seen(bare, site, monkeypatch, tmp_path) -> None:
     put(tmp_path / "flash_attn/__init__.py")
     monkeypatch.chdir(tmp_path)
     assert look(bare).shadow == str(tmp_path / "flash_attn")
@@ -160,7 +152,7 @@ def make_venv(folder: Path) -> Path:
     return put(folder / INSIDE, b"#!/bin/sh\nexit 3\n").parents[1]
 
 
-def test_what_is_named_comes_first_then_what_is_active_then_the_nearest(tmp_path: Path) -> None:
+def test_what_is_named_comes_first_then_what_is_active_then_the_nearest(tmp_path) -> None:
     """Nothing is started: only the places are checked."""
     active, conda, venv = (make_venv(tmp_path / name) for name in ("active", "conda", "project/.venv"))
     uv = make_venv(tmp_path / "project/envs/uv")
@@ -197,7 +189,7 @@ def test_it_is_said_which_environment_was_found_unless_it_was_named() -> None:
 
 @pytest.mark.parametrize(("mark", "keeper"), [("uv-receipt.toml", "uv tool"), ("pipx_metadata.json", "pipx")])
 def test_an_environment_that_a_tool_keeps_for_flashdepot_is_nobodys_project(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mark: str, keeper: str
+    tmp_path, monkeypatch, mark, keeper
 ) -> None:
     put(tmp_path / "tool" / mark)
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "tool"))
@@ -206,7 +198,7 @@ def test_an_environment_that_a_tool_keeps_for_flashdepot_is_nobodys_project(
     assert f"no .venv is here or above, and {keeper} keeps flashdepot's own for itself" in chosen.why
 
 
-def test_what_is_not_an_interpreter_is_wrong_usage(tmp_path: Path) -> None:
+def test_what_is_not_an_interpreter_is_wrong_usage(tmp_path) -> None:
     with pytest.raises(UsageError, match="holds no Python environment"):
         look_for_python(str(tmp_path))
     with pytest.raises(UsageError, match="no such program"):
@@ -214,7 +206,7 @@ def test_what_is_not_an_interpreter_is_wrong_usage(tmp_path: Path) -> None:
 
 
 @posix("stand-in for Python: it is a shell script")
-def test_a_program_that_is_not_a_python_is_refused(tmp_path: Path) -> None:
+def test_a_program_that_is_not_a_python_is_refused(tmp_path) -> None:
     program = put(tmp_path / "python", b"#!/bin/sh\necho surprise >&2\n")
     program.chmod(0o755)
     with pytest.raises(UsageError, match="does not answer as a Python does: surprise"):
@@ -222,9 +214,7 @@ def test_a_program_that_is_not_a_python_is_refused(tmp_path: Path) -> None:
 
 
 @posix("stand-in for Python: it is a shell script")
-def test_an_active_python_that_does_not_answer_is_unknown_and_said_to_be(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_active_python_that_does_not_answer_is_unknown_and_said_to_be(tmp_path, monkeypatch) -> None:
     put(tmp_path / "bin/python", b"#!/bin/sh\nexit 3\n").chmod(0o755)
     monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path))
     found, reason = look_for_python()

@@ -42,11 +42,11 @@ def put(root: Path, name: str, text: str = "") -> Path:
         ("proc/1/cgroup", "0::/init.scope\n", ""),
     ],
 )
-def test_a_container_is_known_by_its_marks(tmp_path: Path, name: str, text: str, kind: str) -> None:
+def test_a_container_is_known_by_its_marks(tmp_path, name, text, kind) -> None:
     assert container(put(tmp_path, name, text), {}) == kind
 
 
-def test_a_pod_is_known_by_its_environment(tmp_path: Path) -> None:
+def test_a_pod_is_known_by_its_environment(tmp_path) -> None:
     assert container(tmp_path, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}) == "kubernetes"
     assert container(tmp_path, {}) == ""
 
@@ -58,12 +58,12 @@ def test_a_pod_is_known_by_its_environment(tmp_path: Path) -> None:
         ("Linux version 6.8.0-60-generic (buildd@lcy02-amd64-054)", False),
     ],
 )
-def test_wsl_is_known_by_its_kernel(tmp_path: Path, version: str, wsl: bool) -> None:
+def test_wsl_is_known_by_its_kernel(tmp_path, version, wsl) -> None:
     assert is_wsl(put(tmp_path, "proc/version", version)) is wsl
 
 
 @posix("C library that a record names")
-def test_this_machine_has_the_c_library_that_its_record_says(tmp_path: Path) -> None:
+def test_this_machine_has_the_c_library_that_its_record_says(tmp_path) -> None:
     assert libc_name(tmp_path) == "glibc"
 
 
@@ -87,18 +87,18 @@ def test_only_variables_that_steer_builds_are_recorded() -> None:
         ("580.1", "darwin", None),
     ],
 )
-def test_a_driver_serves_the_cuda_of_its_branch(driver: str, system: str, cuda: str | None) -> None:
+def test_a_driver_serves_the_cuda_of_its_branch(driver, system, cuda) -> None:
     assert newest_cuda(Version(driver), system) == (Version(cuda) if cuda else None)
 
 
 @pytest.mark.parametrize(
     ("version", "cuda"), [((7, 8), "11.8"), ((8, 5), "12.5"), ((8, 7), "12.8"), ((9, 0), "13.0"), ((1, 8), None)]
 )
-def test_the_version_of_ptx_names_the_cuda_that_first_knew_it(version: tuple[int, int], cuda: str | None) -> None:
+def test_the_version_of_ptx_names_the_cuda_that_first_knew_it(version, cuda) -> None:
     assert cuda_of_ptx(version) == (Version(cuda) if cuda else None)
 
 
-def test_nvidia_gpus_are_counted_on_the_bus_and_their_sound_devices_are_not(tmp_path: Path) -> None:
+def test_nvidia_gpus_are_counted_on_the_bus_and_their_sound_devices_are_not(tmp_path) -> None:
     for name, vendor, kind in (
         ("0000:01:00.0", "0x10de", "0x030000"),
         ("0000:01:00.1", "0x10de", "0x040300"),
@@ -112,7 +112,7 @@ def test_nvidia_gpus_are_counted_on_the_bus_and_their_sound_devices_are_not(tmp_
 
 
 @posix("table of mounts")
-def test_a_disk_is_that_of_the_nearest_folder_that_exists_and_has_its_type(tmp_path: Path) -> None:
+def test_a_disk_is_that_of_the_nearest_folder_that_exists_and_has_its_type(tmp_path) -> None:
     types = surroundings.mount_types(f"overlay / overlay rw 0 0\ntmpfs {tmp_path}/with\\040blank tmpfs rw 0 0\n")
     (tmp_path / "with blank").mkdir()
     found = surroundings.look("temp", tmp_path / "with blank" / "not" / "there", types)
@@ -123,7 +123,7 @@ def test_a_disk_is_that_of_the_nearest_folder_that_exists_and_has_its_type(tmp_p
     assert other.filesystem == "overlay"
 
 
-def test_the_limit_of_the_control_group_is_a_fact(tmp_path: Path) -> None:
+def test_the_limit_of_the_control_group_is_a_fact(tmp_path) -> None:
     put(tmp_path, "membership", "0::/box\n")
     put(tmp_path, "groups/box/memory.max", "1000000000\n")
     facts = memory_facts(tmp_path / "groups", tmp_path / "membership")
@@ -132,7 +132,7 @@ def test_the_limit_of_the_control_group_is_a_fact(tmp_path: Path) -> None:
     assert memory_facts(tmp_path / "none", tmp_path / "none").limit is None
 
 
-def test_a_system_that_does_not_count_swap_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_that_does_not_count_swap_has_none(monkeypatch) -> None:
     def refused() -> None:
         raise RuntimeError("PdhAddEnglishCounterW failed. Performance counters may be disabled.")
 
@@ -161,12 +161,12 @@ def plenty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("plenty")
-def test_without_control_groups_what_is_available_counts(tmp_path: Path) -> None:
+def test_without_control_groups_what_is_available_counts(tmp_path) -> None:
     assert usable_memory(tmp_path / "none", tmp_path / "none") == 64 * 10**9
 
 
 @pytest.mark.usefixtures("plenty")
-def test_a_group_leaves_its_limit_less_what_is_used_but_cache_can_be_had_back(tmp_path: Path, membership: Path) -> None:
+def test_a_group_leaves_its_limit_less_what_is_used_but_cache_can_be_had_back(tmp_path, membership) -> None:
     group = tmp_path / "cgroup" / "user" / "build"
     write(
         group, memory__max="8000000000", memory__current="3000000000", memory__stat="anon 1\ninactive_file 1000000000"
@@ -175,7 +175,7 @@ def test_a_group_leaves_its_limit_less_what_is_used_but_cache_can_be_had_back(tm
 
 
 @pytest.mark.usefixtures("plenty")
-def test_a_limit_on_a_parent_group_applies_to_those_inside(tmp_path: Path, membership: Path) -> None:
+def test_a_limit_on_a_parent_group_applies_to_those_inside(tmp_path, membership) -> None:
     root = tmp_path / "cgroup"
     write(root / "user" / "build", memory__max="max", memory__current="1")
     write(root / "user", memory__max="5000000000", memory__current="1000000000", memory__stat="")
@@ -183,7 +183,7 @@ def test_a_limit_on_a_parent_group_applies_to_those_inside(tmp_path: Path, membe
 
 
 @pytest.mark.usefixtures("plenty")
-def test_the_older_control_groups_are_read_too(tmp_path: Path) -> None:
+def test_the_older_control_groups_are_read_too(tmp_path) -> None:
     membership = tmp_path / "membership"
     membership.write_text("9:cpu,cpuacct:/box\n5:memory:/box\n")
     root = tmp_path / "cgroup"
@@ -194,13 +194,13 @@ def test_the_older_control_groups_are_read_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("plenty")
-def test_a_group_without_a_limit_restricts_nothing(tmp_path: Path, membership: Path) -> None:
+def test_a_group_without_a_limit_restricts_nothing(tmp_path, membership) -> None:
     write(tmp_path / "cgroup" / "user" / "build", memory__max="max", memory__current="5", cpu__max="max 100000")
     assert usable_memory(tmp_path / "cgroup", membership) == 64 * 10**9
     assert usable_cores(tmp_path / "cgroup", membership) == usable_cores(tmp_path / "none", tmp_path / "none")
 
 
 @pytest.mark.usefixtures("plenty")
-def test_a_quota_of_less_than_a_core_still_leaves_one(tmp_path: Path, membership: Path) -> None:
+def test_a_quota_of_less_than_a_core_still_leaves_one(tmp_path, membership) -> None:
     write(tmp_path / "cgroup" / "user" / "build", cpu__max="50000 100000")
     assert usable_cores(tmp_path / "cgroup", membership) == 1

@@ -16,9 +16,7 @@ from flashdepot.model.remote import PublicKey, TrustedKey
 from flashdepot.remotes.keys import new_key
 from flashdepot.remotes.user_settings import UserSettings
 from flashdepot.resolve.lock import LOCK_NAME, read_lock
-from index.conftest import Publish
 from support.tools import flashdepot_here
-from support.venvs import Run, Venv
 from support.wheels import WheelMaker
 
 Resolve = Callable[..., tuple[int, Any]]
@@ -48,7 +46,7 @@ def maker(whole: WheelMaker) -> WheelMaker:
 
 
 def test_a_wheel_of_both_families_is_chosen_where_both_are_tested_unless_one_is_named(
-    resolve: Resolve, maker: WheelMaker, publish: Publish, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    resolve, maker, publish, address, tmp_path, monkeypatch
 ) -> None:
     both, plain = maker.make("90", more=("fa4",)), maker.make("80,90")
     facts = ("--source", f"index:{address}", "--gpu", "9.0", "--driver", "580.95")
@@ -62,7 +60,7 @@ def test_a_wheel_of_both_families_is_chosen_where_both_are_tested_unless_one_is_
 
 
 def test_a_wheel_with_kernels_that_nobody_asked_for_is_not_chosen(
-    resolve: Resolve, maker: WheelMaker, publish: Publish, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    resolve, maker, publish, address, tmp_path, monkeypatch
 ) -> None:
     publish(maker.make("90", more=("fa4",)).path)
     monkeypatch.chdir(tmp_path)
@@ -77,7 +75,7 @@ def test_a_wheel_with_kernels_that_nobody_asked_for_is_not_chosen(
     [("8.9", "580.95", "80"), ("9.0", "590.1", "90"), ("12.0", "580.95", "120"), ("9.0", "535.1", "cu128")],
 )
 def test_the_smallest_wheel_that_fits_the_machine_is_chosen(
-    resolve: Resolve, maker: WheelMaker, publish: Publish, address: str, gpu: str, driver: str, code: str
+    resolve, maker, publish, address, gpu, driver, code
 ) -> None:
     made = {sass: maker.make(sass) for sass in ("80,90,120", "80", "90", "120")}
     made["cu128"] = maker.make("80,90", cuda="12.8")
@@ -100,9 +98,7 @@ def test_the_smallest_wheel_that_fits_the_machine_is_chosen(
         (("--gpu", "9.0", "--driver", "580.95", "--version", "2.7"), ""),
     ],
 )
-def test_what_does_not_fit_is_not_taken_and_says_why(
-    resolve: Resolve, maker: WheelMaker, publish: Publish, address: str, words: tuple[str, ...], rule: str
-) -> None:
+def test_what_does_not_fit_is_not_taken_and_says_why(resolve, maker, publish, address, words, rule) -> None:
     publish(maker.make("80,90", profile="inference", libc="2.28").path)
     default = () if "--profile" in words else ("--profile", "inference")
     status, document = resolve("--source", f"index:{address}", *default, *words)
@@ -110,7 +106,7 @@ def test_what_does_not_fit_is_not_taken_and_says_why(
     assert {reason["rule"] for miss in document["misfits"] for reason in miss["reasons"]} >= ({rule} if rule else set())
 
 
-def test_a_folder_is_a_source_as_well(resolve: Resolve, maker: WheelMaker, publish: Publish, public: Path) -> None:
+def test_a_folder_is_a_source_as_well(resolve, maker, publish, public) -> None:
     wheel = maker.make()
     publish(wheel.path)
     status, document = resolve("--source", f"index:{public}", "--gpu", "9.0", "--driver", "580.95")
@@ -127,9 +123,7 @@ def test_a_folder_is_a_source_as_well(resolve: Resolve, maker: WheelMaker, publi
         ("index:http://127.0.0.1:9/", 7),
     ],
 )
-def test_what_is_not_an_index_is_named(
-    resolve: Resolve, source: str, code: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_not_an_index_is_named(resolve, source, code, monkeypatch) -> None:
     monkeypatch.setattr("flashdepot.net.errors.WAITS", (0.0, 0.0))
     status, document = resolve("--source", source, "--gpu", "9.0", "--driver", "580.95")
     assert (status, document["status"]) == (code, "error")
@@ -137,7 +131,7 @@ def test_what_is_not_an_index_is_named(
 
 
 @pytest.mark.parametrize("body", [b"{}", b"<html>", b"[" * 100_000, b'{"kind": "an index of flashdepot", "schema": 9}'])
-def test_an_answer_that_is_not_a_record_is_refused(resolve: Resolve, public: Path, address: str, body: bytes) -> None:
+def test_an_answer_that_is_not_a_record_is_refused(resolve, public, address, body) -> None:
     (public / RECORD_NAME).write_bytes(body)
     status, document = resolve("--source", f"index:{address}", "--gpu", "9.0", "--driver", "580.95")
     assert (status, document["status"]) == (7, "error")
@@ -155,14 +149,7 @@ class TestInstall:
         return ("--source", f"index:{address}", "--upstream", upstream, "--profile", "quick", "--arch", "80", "--json")
 
     def test_it_is_installed_from_there_and_can_be_locked(
-        self,
-        command: Run,
-        environment: Venv,
-        maker: WheelMaker,
-        publish: Publish,
-        recorder: Path,
-        options: tuple[str, ...],
-        address: str,
+        self, command, environment, maker, publish, recorder, options, address
     ) -> None:
         wheel = maker.make("80,90", profile="quick", library=recorder)
         publish(wheel.path)
@@ -174,14 +161,7 @@ class TestInstall:
         assert environment.imports("flash_attn")
 
     def test_other_bytes_on_the_server_are_refused(
-        self,
-        command: Run,
-        environment: Venv,
-        maker: WheelMaker,
-        publish: Publish,
-        recorder: Path,
-        options: tuple[str, ...],
-        public: Path,
+        self, command, environment, maker, publish, recorder, options, public
     ) -> None:
         wheel = maker.make("80,90", profile="quick", library=recorder)
         publish(wheel.path)
@@ -194,9 +174,7 @@ class TestInstall:
         assert environment.contents() == before
 
 
-def test_a_lock_pins_a_wheel_of_an_index_and_names_and_says_which_it_lacks(
-    maker: WheelMaker, publish: Publish, address: str, tmp_path: Path
-) -> None:
+def test_a_lock_pins_a_wheel_of_an_index_and_names_and_says_which_it_lacks(maker, publish, address, tmp_path) -> None:
     wheel, path, source = maker.make(), tmp_path / LOCK_NAME, ("--source", f"index:{address}")
     publish(wheel.path)
 
@@ -226,9 +204,7 @@ def test_a_lock_pins_a_wheel_of_an_index_and_names_and_says_which_it_lacks(
     assert "of other bytes" in lock(*source, "--check", code=4)
 
 
-def test_an_index_on_a_server_is_trusted_by_its_signature(
-    resolve: Resolve, maker: WheelMaker, publish: Publish, address: str, public: Path
-) -> None:
+def test_an_index_on_a_server_is_trusted_by_its_signature(resolve, maker, publish, address, public) -> None:
     UserSettings.of_this_user().write_keys([TrustedKey(PublicKey("team", "ab" * 32))])
     publish(maker.make("80,90").path)
     code, document = resolve("--source", f"index:{address}", "--gpu", "9.0", "--driver", "580.95")

@@ -16,9 +16,7 @@ import pytest
 from flashdepot import api
 from flashdepot.errors import IncompatibleError, IntegrityError, UsageError
 from flashdepot.model.index_record import RECORD_NAME, IndexRecord
-from index.conftest import Publish
 from support.tools import flashdepot_here
-from support.wheels import WheelMaker
 
 LATER = 1_790_100_000
 
@@ -36,7 +34,7 @@ def offered(public: Path, shelf: str = "simple") -> set[str]:
     return {name for name, file in project(public, shelf).items() if not file["yanked"]}
 
 
-def test_every_file_has_its_digest_size_time_and_metadata(maker: WheelMaker, publish: Publish, public: Path) -> None:
+def test_every_file_has_its_digest_size_time_and_metadata(maker, publish, public) -> None:
     wheel = maker.make()
     publish(wheel.path)
     (file,) = project(public).values()
@@ -51,9 +49,7 @@ def test_every_file_has_its_digest_size_time_and_metadata(maker: WheelMaker, pub
     assert sidecar == metadata
 
 
-def test_html_and_json_say_the_same_and_are_what_other_programs_read(
-    maker: WheelMaker, publish: Publish, public: Path
-) -> None:
+def test_html_and_json_say_the_same_and_are_what_other_programs_read(maker, publish, public) -> None:
     publish(*(maker.make(sass).path for sass in ("80,90", "90", "80")))
     folder = public / "simple" / "flash-attn"
     address = "https://example.org/simple/flash-attn/"
@@ -73,7 +69,7 @@ def test_html_and_json_say_the_same_and_are_what_other_programs_read(
 
 
 def test_of_a_version_and_system_only_the_wheel_that_serves_most_is_taken_by_those_who_pin_none(
-    maker: WheelMaker, publish: Publish, public: Path
+    maker, publish, public
 ) -> None:
     everybody = maker.make("80,90,120").path.name
     windows = maker.make("90", platform="windows-x86_64").path.name
@@ -89,7 +85,7 @@ def test_of_a_version_and_system_only_the_wheel_that_serves_most_is_taken_by_tho
 
 
 def test_a_rebuilt_wheel_takes_the_place_of_the_one_before_which_stays_for_those_who_pinned_it(
-    maker: WheelMaker, publish: Publish, public: Path
+    maker, publish, public
 ) -> None:
     builds = [maker.make(name=str(number)).path for number in range(6)]
     for number, build in enumerate(builds):
@@ -99,9 +95,7 @@ def test_a_rebuilt_wheel_takes_the_place_of_the_one_before_which_stays_for_those
     assert {*project(public)} == {build.name for build in builds}
 
 
-def test_the_same_wheels_give_the_same_index_in_any_order_and_again(
-    maker: WheelMaker, publish: Publish, public: Path, tmp_path: Path
-) -> None:
+def test_the_same_wheels_give_the_same_index_in_any_order_and_again(maker, publish, public, tmp_path) -> None:
     wheels = [maker.make(sass).path for sass in ("80,90", "90", "80")]
     publish(*wheels)
     there = contents(public)
@@ -113,9 +107,7 @@ def test_the_same_wheels_give_the_same_index_in_any_order_and_again(
     assert contents(tmp_path / "other") == there
 
 
-def test_what_is_published_later_leaves_the_time_of_the_earlier_as_it_was(
-    maker: WheelMaker, publish: Publish, public: Path
-) -> None:
+def test_what_is_published_later_leaves_the_time_of_the_earlier_as_it_was(maker, publish, public) -> None:
     first = maker.make().path
     publish(first)
     site = publish(second := maker.make("80,90,120").path, when=LATER)
@@ -126,9 +118,7 @@ def test_what_is_published_later_leaves_the_time_of_the_earlier_as_it_was(
     assert first.name not in site.added
 
 
-def test_a_file_of_somebody_else_in_the_folder_is_neither_replaced_nor_lost(
-    maker: WheelMaker, publish: Publish, public: Path
-) -> None:
+def test_a_file_of_somebody_else_in_the_folder_is_neither_replaced_nor_lost(maker, publish, public) -> None:
     publish(maker.make().path)
     (public / "robots.txt").write_text("User-agent: *\n")
     (public / "index.html").write_text("my own page\n")
@@ -138,9 +128,7 @@ def test_a_file_of_somebody_else_in_the_folder_is_neither_replaced_nor_lost(
     assert contents(public) == before
 
 
-def test_a_folder_with_other_things_is_not_taken_for_an_index(
-    maker: WheelMaker, publish: Publish, public: Path
-) -> None:
+def test_a_folder_with_other_things_is_not_taken_for_an_index(maker, publish, public) -> None:
     public.mkdir()
     (public / "thesis.tex").write_text("x")
     with pytest.raises(UsageError, match="is not empty"):
@@ -148,7 +136,7 @@ def test_a_folder_with_other_things_is_not_taken_for_an_index(
     assert [path.name for path in public.iterdir()] == ["thesis.tex"]
 
 
-def test_other_bytes_under_a_published_name_are_refused(maker: WheelMaker, publish: Publish, public: Path) -> None:
+def test_other_bytes_under_a_published_name_are_refused(maker, publish, public) -> None:
     wheel = maker.make().path
     publish(wheel)
     before = contents(public)
@@ -162,9 +150,7 @@ def test_other_bytes_under_a_published_name_are_refused(maker: WheelMaker, publi
     assert contents(public) == before
 
 
-def test_a_published_wheel_that_was_changed_is_named_and_one_that_was_removed_leaves(
-    maker: WheelMaker, publish: Publish, public: Path
-) -> None:
+def test_a_published_wheel_that_was_changed_is_named_and_one_that_was_removed_leaves(maker, publish, public) -> None:
     first, second = maker.make().path, maker.make("90").path
     publish(first, second)
     place = public / "files" / first.name
@@ -180,9 +166,7 @@ def test_a_published_wheel_that_was_changed_is_named_and_one_that_was_removed_le
 
 
 @pytest.mark.parametrize("change", ["renamed", "foreign", "damaged"])
-def test_what_is_not_a_wheel_by_flashdepot_is_refused(
-    maker: WheelMaker, publish: Publish, public: Path, change: str, tmp_path: Path
-) -> None:
+def test_what_is_not_a_wheel_by_flashdepot_is_refused(maker, publish, public, change, tmp_path) -> None:
     wheel = maker.make().path
     bad = tmp_path / (wheel.name.replace("sm80.sm90", "sm80.sm90.sm120") if change == "renamed" else wheel.name)
     with zipfile.ZipFile(wheel) as source, zipfile.ZipFile(bad, "w") as target:
@@ -200,13 +184,13 @@ def test_what_is_not_a_wheel_by_flashdepot_is_refused(
     assert not public.exists()
 
 
-def test_an_index_of_nothing_is_not_written(publish: Publish, public: Path) -> None:
+def test_an_index_of_nothing_is_not_written(publish, public) -> None:
     with pytest.raises(IncompatibleError, match="There is no wheel"):
         publish()
     assert not public.exists()
 
 
-def test_a_damaged_record_is_named_and_nothing_is_changed(maker: WheelMaker, publish: Publish, public: Path) -> None:
+def test_a_damaged_record_is_named_and_nothing_is_changed(maker, publish, public) -> None:
     publish(wheel := maker.make().path)
     (public / RECORD_NAME).write_text("{}")
     before = contents(public)
@@ -215,9 +199,7 @@ def test_a_damaged_record_is_named_and_nothing_is_changed(maker: WheelMaker, pub
     assert contents(public) == before
 
 
-def test_the_record_says_of_each_wheel_what_decides_whether_it_fits(
-    maker: WheelMaker, publish: Publish, public: Path
-) -> None:
+def test_the_record_says_of_each_wheel_what_decides_whether_it_fits(maker, publish, public) -> None:
     wheel = maker.make("90", cuda="12.8").path
     site = publish(wheel, url="https://wheels.example.org/fa")
     found = IndexRecord.from_json(json.loads((public / RECORD_NAME).read_bytes()))
@@ -232,15 +214,13 @@ def test_the_record_says_of_each_wheel_what_decides_whether_it_fits(
 @pytest.mark.parametrize(
     "url", ["ftp://example.org/", "javascript:alert(1)", "https://example.org/$(id)", "https://a b/"]
 )
-def test_an_address_that_no_command_should_hold_is_refused(
-    maker: WheelMaker, publish: Publish, public: Path, url: str
-) -> None:
+def test_an_address_that_no_command_should_hold_is_refused(maker, publish, public, url) -> None:
     with pytest.raises(UsageError, match="is not the address"):
         publish(maker.make().path, url=url)
     assert not public.exists()
 
 
-def test_the_command_takes_files_and_says_what_it_did(maker: WheelMaker, public: Path) -> None:
+def test_the_command_takes_files_and_says_what_it_did(maker, public) -> None:
     wheel = maker.make().path
     command = ("index", public, wheel, "--depot", maker.depot.root)
     done = flashdepot_here(*command, "--json")

@@ -19,7 +19,6 @@ from flashdepot.files.atomic import read_json
 from flashdepot.files.documents import read_toml
 from flashdepot.host.probe import this_platform
 from flashdepot.model.index_record import RECORD_NAME
-from index.conftest import Publish
 from support.servers import serve_site
 from support.wheels import WheelMaker
 
@@ -55,9 +54,7 @@ def installed(folder: Path) -> str:
 
 @pytest.mark.parametrize("command", INSTALLERS)
 @pytest.mark.parametrize("shelf", ["simple", "cu130-full-hd64-sm90"])
-def test_the_one_wheel_of_an_address_is_taken(
-    command: tuple[str, ...], shelf: str, maker: WheelMaker, publish: Publish, address: str, tmp_path: Path
-) -> None:
+def test_the_one_wheel_of_an_address_is_taken(command, shelf, maker, publish, address, tmp_path) -> None:
     publish(*(maker.make(sass).path for sass in ("80,90,120", "90", "120")), maker.make("90", profile="quick").path)
     run(*command, "--no-deps", "--target", "to", "--index-url", f"{address}{shelf}/", "flash-attn", cwd=tmp_path)
     expected = {"simple": "sm80.sm90.sm120 80,90,120", "cu130-full-hd64-sm90": "sm90 90"}[shelf]
@@ -66,7 +63,7 @@ def test_the_one_wheel_of_an_address_is_taken(
 
 @pytest.mark.parametrize("command", INSTALLERS)
 def test_a_version_that_is_pinned_is_taken_though_it_is_offered_to_nobody_else(
-    command: tuple[str, ...], maker: WheelMaker, publish: Publish, address: str, tmp_path: Path
+    command, maker, publish, address, tmp_path
 ) -> None:
     publish(maker.make("80,90").path, maker.make("90").path)
     pinned = "flash-attn==9.9.9+cu130.full.hd64.sm90"
@@ -76,7 +73,7 @@ def test_a_version_that_is_pinned_is_taken_though_it_is_offered_to_nobody_else(
 
 @pytest.mark.parametrize("command", INSTALLERS)
 def test_what_is_locked_by_hash_is_installed_and_other_bytes_are_refused(
-    command: tuple[str, ...], maker: WheelMaker, publish: Publish, address: str, public: Path, tmp_path: Path
+    command, maker, publish, address, public, tmp_path
 ) -> None:
     wheel = maker.make()
     publish(wheel.path)
@@ -92,9 +89,7 @@ def test_what_is_locked_by_hash_is_installed_and_other_bytes_are_refused(
 
 
 @pytest.mark.parametrize("command", INSTALLERS)
-def test_the_address_of_a_file_with_its_hash_is_one_command(
-    command: tuple[str, ...], maker: WheelMaker, publish: Publish, address: str, tmp_path: Path
-) -> None:
+def test_the_address_of_a_file_with_its_hash_is_one_command(command, maker, publish, address, tmp_path) -> None:
     wheel = maker.make()
     publish(wheel.path)
     place = f"{address}files/{quote(wheel.path.name)}"
@@ -103,9 +98,7 @@ def test_the_address_of_a_file_with_its_hash_is_one_command(
     assert installed(tmp_path / "to").startswith(wheel.version)
 
 
-def test_pip_reads_the_metadata_without_the_wheel(
-    maker: WheelMaker, publish: Publish, address: str, public: Path, tmp_path: Path
-) -> None:
+def test_pip_reads_the_metadata_without_the_wheel(maker, publish, address, public, tmp_path) -> None:
     wheel = maker.make()
     publish(wheel.path)
     (public / "files" / wheel.path.name).unlink()
@@ -162,7 +155,7 @@ def project(address: str, public: Path, tmp_path: Path) -> Path:
 
 
 @needs_uv
-def test_uv_locks_the_hash_and_syncs_it(maker: WheelMaker, publish: Publish, project: Path) -> None:
+def test_uv_locks_the_hash_and_syncs_it(maker, publish, project) -> None:
     linux, windows = maker.make(), maker.make(platform="windows-x86_64")
     publish(linux.path, windows.path)
     run(str(UV), "lock", "--no-cache", cwd=project)
@@ -178,7 +171,7 @@ def test_uv_locks_the_hash_and_syncs_it(maker: WheelMaker, publish: Publish, pro
 
 
 @needs_uv
-def test_a_lock_holds_when_a_better_wheel_is_published(maker: WheelMaker, publish: Publish, project: Path) -> None:
+def test_a_lock_holds_when_a_better_wheel_is_published(maker, publish, project) -> None:
     first = maker.make()
     publish(first.path)
     run(str(UV), "lock", "--no-cache", cwd=project)
@@ -191,9 +184,7 @@ def test_a_lock_holds_when_a_better_wheel_is_published(maker: WheelMaker, publis
 @pytest.mark.parametrize(
     ("before", "taken"), [("2026-09-22T00:00:00Z", "sm80.sm90"), ("2026-09-25T00:00:00Z", "sm120")]
 )
-def test_exclude_newer_takes_what_was_there_then(
-    maker: WheelMaker, publish: Publish, address: str, tmp_path: Path, before: str, taken: str
-) -> None:
+def test_exclude_newer_takes_what_was_there_then(maker, publish, address, tmp_path, before, taken) -> None:
     publish(maker.make().path)
     publish(maker.make("80,90,120").path, when=LATER)
     words = ("pip", "install", "--no-cache", "--no-deps", "--target", "to", "--exclude-newer", before)
@@ -207,9 +198,7 @@ GPUS = {"8.0": "80", "8.6": "80", "8.9": "80", "9.0": "90", "12.0": "120", "12.1
 @needs_uv
 @pytest.mark.parametrize("driver", ["13.0", "13.2", "12.8", "12.4"])
 @pytest.mark.parametrize("gpu", [*GPUS, "7.5", "10.0"])
-def test_uvs_preview_takes_the_variant_for_the_gpu_and_driver(
-    maker: WheelMaker, publish: Publish, address: str, tmp_path: Path, gpu: str, driver: str
-) -> None:
+def test_uvs_preview_takes_the_variant_for_the_gpu_and_driver(maker, publish, address, tmp_path, gpu, driver) -> None:
     publish(*(maker.make(sass).path for sass in ("80,90,120", "80", "90", "120")))
     forced = {"NV_VARIANT_PROVIDER_FORCE_SM_ARCH": gpu, "NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION": driver}
     words = ("pip", "install", "--no-cache", "--no-deps", "--preview-features", "wheel-variants", "--target", "to")
@@ -226,9 +215,7 @@ def site(flashdepot: Any, quick_library: Path, tmp_path_factory: pytest.TempPath
 
 @pytest.mark.nvcc
 @pytest.mark.parametrize("command", INSTALLERS)
-def test_what_was_compiled_here_is_installed_by_hash_from_the_index(
-    command: tuple[str, ...], site: Path, quick_library: Path, tmp_path: Path
-) -> None:
+def test_what_was_compiled_here_is_installed_by_hash_from_the_index(command, site, quick_library, tmp_path) -> None:
     manifest = read_json(quick_library / "manifest.json")
     (row,) = (row for row in read_json(site / RECORD_NAME)["wheels"] if row["recipe_key"] == manifest["recipe_key"])
     assert read_wheel(site / "files" / row["filename"], lambda *_: None).problems == ()

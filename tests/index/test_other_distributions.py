@@ -15,7 +15,6 @@ from flashdepot.model.index_record import RECORD_NAME, IndexRecord
 from flashdepot.model.manifest import Manifest
 from flashdepot.wheel import NAMES, build_names
 from flashdepot.wheel.builder import Wheel, build_jax_wheel
-from index.conftest import Publish
 from index.test_installers import INSTALLERS
 from support.tools import posix
 from support.wheels import WheelMaker
@@ -39,9 +38,7 @@ def files(public: Path, project: str, shelf: str = "simple") -> dict[str, dict[s
 
 @posix("wheel here: the one that is made is for Linux")
 @pytest.mark.parametrize("command", INSTALLERS)
-def test_pip_and_uv_install_every_distribution_from_one_address(
-    command: tuple[str, ...], maker: WheelMaker, publish: Publish, address: str, tmp_path: Path
-) -> None:
+def test_pip_and_uv_install_every_distribution_from_one_address(command, maker, publish, address, tmp_path) -> None:
     wheel = maker.make()
     publish(wheel.path, for_jax(maker, wheel), names=[*NAMES.values()])
     wanted = ["flash-attn", "flash-attn-3", "flash-attn-4", "flashdepot-jax"]
@@ -54,7 +51,7 @@ def test_pip_and_uv_install_every_distribution_from_one_address(
     assert (to / "flashdepot_jax/lib/libflashattention.so.1").is_file()
 
 
-def test_every_shelf_has_the_names_and_the_record_reads_back(maker: WheelMaker, publish: Publish, public: Path) -> None:
+def test_every_shelf_has_the_names_and_the_record_reads_back(maker, publish, public) -> None:
     site = publish(maker.make().path, maker.make("90").path, names=[*NAMES.values()])
     assert len(site.shelves) == 3
     for shelf in site.shelves:
@@ -66,7 +63,7 @@ def test_every_shelf_has_the_names_and_the_record_reads_back(maker: WheelMaker, 
     assert {file.distribution for file in site.record.names} == {*NAMES}
 
 
-def test_what_was_there_stays_and_what_somebody_removed_goes(maker: WheelMaker, publish: Publish, public: Path) -> None:
+def test_what_was_there_stays_and_what_somebody_removed_goes(maker, publish, public) -> None:
     publish(maker.make().path, names=[*NAMES.values()])
     site = publish(maker.make("90").path, when=LATER)
     assert [file.uploaded[:10] for file in site.record.names] == ["2026-09-21"] * 2
@@ -76,9 +73,7 @@ def test_what_was_there_stays_and_what_somebody_removed_goes(maker: WheelMaker, 
     assert not (public / "simple" / "flash-attn-3").exists()
 
 
-def test_of_wheels_for_jax_the_one_that_serves_most_is_taken_and_none_is_a_variant(
-    maker: WheelMaker, publish: Publish, public: Path
-) -> None:
+def test_of_wheels_for_jax_the_one_that_serves_most_is_taken_and_none_is_a_variant(maker, publish, public) -> None:
     every = [maker.make("80,90,120"), maker.make("90")]
     whole, part = (for_jax(maker, wheel) for wheel in every)
     publish(*(wheel.path for wheel in every), whole, part)
@@ -91,9 +86,7 @@ def test_of_wheels_for_jax_the_one_that_serves_most_is_taken_and_none_is_a_varia
     assert [*taken] == [part.name]
 
 
-def test_a_wheel_of_such_a_name_that_is_not_ours_or_is_damaged_is_refused(
-    maker: WheelMaker, publish: Publish, tmp_path: Path
-) -> None:
+def test_a_wheel_of_such_a_name_that_is_not_ours_or_is_damaged_is_refused(maker, publish, tmp_path) -> None:
     ours = build_names([NAMES["flash-attn-3"]], tmp_path)[0].path
     other = tmp_path / "flash_attn_3-3.0.0-py3-none-any.whl"
     shutil.copy(ours, other)
@@ -105,6 +98,6 @@ def test_a_wheel_of_such_a_name_that_is_not_ours_or_is_damaged_is_refused(
         publish(maker.make().path, ours)
 
 
-def test_names_without_a_flash_attn_are_no_index(publish: Publish) -> None:
+def test_names_without_a_flash_attn_are_no_index(publish) -> None:
     with pytest.raises(IncompatibleError, match="no wheel for the index"):
         publish(*[], names=[*NAMES.values()])

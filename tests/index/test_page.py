@@ -56,9 +56,7 @@ def only_answer(tab: Tab) -> str:
 
 @pytest.mark.parametrize("width", [1400, 400])
 @pytest.mark.parametrize(("gpu", "code"), [(ADA, ".sm80-"), (HOPPER, ".sm90-"), (BLACKWELL, ".sm120-")])
-def test_two_actions_lead_from_the_opened_page_to_the_copied_command(
-    site: IndexSite, tab: Tab, gpu: str, code: str, width: int
-) -> None:
+def test_two_actions_lead_from_the_opened_page_to_the_copied_command(site, tab, gpu, code, width) -> None:
     tab.open((site.path / "index.html").as_uri(), width=width)
     assert tab.shown(".answer h2") == []
     choose(tab, gpu)
@@ -71,7 +69,7 @@ def test_two_actions_lead_from_the_opened_page_to_the_copied_command(
     assert tab.shown(".answer button")[0] == "Copied"
 
 
-def test_it_works_with_only_the_keys(site: IndexSite, tab: Tab) -> None:
+def test_it_works_with_only_the_keys(site, tab) -> None:
     tab.open((site.path / "index.html").as_uri())
     for _ in range(2):
         tab.press("Tab", 9)
@@ -86,7 +84,7 @@ def test_it_works_with_only_the_keys(site: IndexSite, tab: Tab) -> None:
     assert tab.clipboard() == command
 
 
-def test_it_works_without_scripts(site: IndexSite, tab: Tab) -> None:
+def test_it_works_without_scripts(site, tab) -> None:
     tab.open((site.path / "index.html").as_uri(), scripts=False)
     choose(tab, HOPPER)
     choose(tab, "Windows")
@@ -95,7 +93,7 @@ def test_it_works_without_scripts(site: IndexSite, tab: Tab) -> None:
     assert tab.shown(".answer button") == []
 
 
-def test_every_question_changes_the_answer_and_an_older_driver_gets_what_it_can_run(site: IndexSite, tab: Tab) -> None:
+def test_every_question_changes_the_answer_and_an_older_driver_gets_what_it_can_run(site, tab) -> None:
     tab.open((site.path / "index.html").as_uri())
     choose(tab, HOPPER)
     choose(tab, "525 to 579")
@@ -108,7 +106,7 @@ def test_every_question_changes_the_answer_and_an_older_driver_gets_what_it_can_
     assert tab.shown(".answer pre") == ["flashdepot install -y"]
 
 
-def test_what_was_chosen_stands_in_the_address(site: IndexSite, tab: Tab) -> None:
+def test_what_was_chosen_stands_in_the_address(site, tab) -> None:
     with serve_site(site.path) as url:
         tab.open(url)
         choose(tab, HOPPER)
@@ -120,14 +118,14 @@ def test_what_was_chosen_stands_in_the_address(site: IndexSite, tab: Tab) -> Non
 
 
 @pytest.mark.parametrize("width", [1400, 400])
-def test_nothing_is_fetched_from_elsewhere_and_nothing_runs_off_the_side(site: IndexSite, tab: Tab, width: int) -> None:
+def test_nothing_is_fetched_from_elsewhere_and_nothing_runs_off_the_side(site, tab, width) -> None:
     tab.requests.clear()
     tab.open((site.path / "index.html").as_uri(), width=width)
     assert {address for address in tab.requests if address != "about:blank"} == {(site.path / "index.html").as_uri()}
     assert tab.ask("document.documentElement.scrollWidth") <= width
 
 
-def test_texts_of_others_stay_texts(site: IndexSite, tab: Tab, tmp_path: Path) -> None:
+def test_texts_of_others_stay_texts(site, tab, tmp_path) -> None:
     hostile = tuple(
         replace(wheel, filename=f"{wheel.filename[:-4]}{EVIL}.whl", tools=(EVIL,), signers=(EVIL,), flashdepot=EVIL)
         for wheel in site.record.wheels
@@ -142,7 +140,7 @@ def test_texts_of_others_stay_texts(site: IndexSite, tab: Tab, tmp_path: Path) -
     )
 
 
-def test_every_file_is_on_the_page_with_its_facts(site: IndexSite, tab: Tab) -> None:
+def test_every_file_is_on_the_page_with_its_facts(site, tab) -> None:
     tab.open((site.path / "index.html").as_uri())
     rows = tab.ask("[...document.querySelectorAll('.files tbody tr')].map((r) => r.textContent)")
     assert len(rows) == len(site.record.wheels)
@@ -155,7 +153,7 @@ def test_every_file_is_on_the_page_with_its_facts(site: IndexSite, tab: Tab) -> 
     assert all(Path(link).is_file() for link in links)
 
 
-def test_the_heat_map_has_for_each_gpu_the_smallest_file_that_runs_there(site: IndexSite, tab: Tab) -> None:
+def test_the_heat_map_has_for_each_gpu_the_smallest_file_that_runs_there(site, tab) -> None:
     tab.open((site.path / "index.html").as_uri())
     table = tab.ask("[...document.querySelectorAll('.heat tr')].map((r) => [...r.cells].map((c) => c.innerText))")
     columns = table[0]
@@ -166,7 +164,7 @@ def test_the_heat_map_has_for_each_gpu_the_smallest_file_that_runs_there(site: I
     assert (old["8.9"] != "none", old["12.0"]) == (True, "none")
 
 
-def test_each_combination_has_one_answer_and_it_runs_there(site: IndexSite) -> None:
+def test_each_combination_has_one_answer_and_it_runs_there(site) -> None:
     asked, found = questions(site.record.wheels), answers(site.record.wheels)
     combinations = [combination for answer in found for combination in answer.combinations]
     total = 1
@@ -193,7 +191,7 @@ def serves(wheel: IndexedWheel, gpu: str, system: str, driver: str, contents: st
     )
 
 
-def test_only_gpus_that_a_wheel_has_code_for_are_offered(site: IndexSite) -> None:
+def test_only_gpus_that_a_wheel_has_code_for_are_offered(site) -> None:
     plain = [wheel for wheel in site.record.wheels if not wheel.label]
     offered = [option.value for option in questions(site.record.wheels)[0].options]
     assert "9.0" in offered

@@ -15,9 +15,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from index.conftest import Publish
 from support.servers import JSON
-from support.wheels import WheelMaker
 
 PAGE = Path(__file__).parents[2] / "docs" / "wheel-index.md"
 UV = shutil.which("uv")
@@ -76,9 +74,7 @@ def served(server: str, public: Path, folder: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("server", ["nginx", "Caddy"])
-def test_who_accepts_json_gets_it_and_the_others_the_page(
-    server: str, maker: WheelMaker, publish: Publish, public: Path, tmp_path: Path
-) -> None:
+def test_who_accepts_json_gets_it_and_the_others_the_page(server, maker, publish, public, tmp_path) -> None:
     wheel = maker.make()
     publish(wheel.path)
     with served(server, public, tmp_path) as url:

@@ -39,9 +39,7 @@ def subject(envelope: Envelope) -> tuple[str, str]:
     return found["name"], found["digest"]["sha256"]
 
 
-def test_every_wheel_and_the_record_are_signed_by_who_publishes(
-    maker: WheelMaker, publish: Publish, public: Path, key: PublicKey
-) -> None:
+def test_every_wheel_and_the_record_are_signed_by_who_publishes(maker, publish, public, key) -> None:
     publish(maker.make("80,90").path, maker.make("90").path)
     rows = read_json(public / RECORD_NAME)["wheels"]
     assert len(rows) == 3, "two and a variant"
@@ -58,16 +56,14 @@ def test_every_wheel_and_the_record_are_signed_by_who_publishes(
     assert ">nobody<" not in page
 
 
-def test_without_a_key_nothing_is_signed_and_the_page_says_so(
-    maker: WheelMaker, publish: Publish, public: Path
-) -> None:
+def test_without_a_key_nothing_is_signed_and_the_page_says_so(maker, publish, public) -> None:
     publish(maker.make().path)
     assert not list(public.rglob("*.signed.json"))
     assert '<td data-label="Signed by">nobody</td>' in (public / "index.html").read_text()
 
 
 def test_signatures_stay_when_somebody_without_the_key_adds_a_wheel(
-    maker: WheelMaker, publish: Publish, public: Path, key: PublicKey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    maker, publish, public, key, tmp_path, monkeypatch
 ) -> None:
     first = maker.make("80,90,120").path
     publish(first)
@@ -80,9 +76,7 @@ def test_signatures_stay_when_somebody_without_the_key_adds_a_wheel(
     assert not (public / f"{RECORD_NAME}.signed.json").exists(), "it signed other bytes"
 
 
-def test_a_signature_of_other_bytes_is_not_shown(
-    maker: WheelMaker, publish: Publish, public: Path, key: PublicKey
-) -> None:
+def test_a_signature_of_other_bytes_is_not_shown(maker, publish, public, key) -> None:
     first, second = maker.make("80,90,120").path, maker.make("90", profile="quick").path
     publish(first, second)
     here, there = (public / "files" / f"{path.name}.signed.json" for path in (first, second))
@@ -93,7 +87,7 @@ def test_a_signature_of_other_bytes_is_not_shown(
     assert here_row.signers == ()
 
 
-def test_wheels_and_a_remote_are_not_taken_at_once(maker: WheelMaker, public: Path, publish: Publish) -> None:
+def test_wheels_and_a_remote_are_not_taken_at_once(maker, public, publish) -> None:
     with pytest.raises(UsageError, match="the one or the other"):
         api.index(public, [maker.make().path], source="team", depot=maker.depot)
     with pytest.raises(UsageError, match="There is no remote 'team'"):
@@ -108,7 +102,7 @@ def keys_of(monkeypatch: pytest.MonkeyPatch, folder: Path, *keys: TrustedKey) ->
 
 
 def test_who_trusts_keys_takes_only_an_index_that_one_of_them_has_signed(
-    maker: WheelMaker, publish: Publish, public: Path, key: PublicKey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    maker, publish, public, key, tmp_path, monkeypatch
 ) -> None:
     publish(maker.make().path)
     address = f"{public.as_uri()}/"
@@ -129,9 +123,7 @@ def test_who_trusts_keys_takes_only_an_index_that_one_of_them_has_signed(
             read_index_record(address)
 
 
-def test_an_index_that_was_changed_or_never_signed_is_refused_by_who_trusts_keys(
-    maker: WheelMaker, publish: Publish, public: Path, key: PublicKey
-) -> None:
+def test_an_index_that_was_changed_or_never_signed_is_refused_by_who_trusts_keys(maker, publish, public, key) -> None:
     publish(maker.make().path)
     record, signatures = public / RECORD_NAME, public / f"{RECORD_NAME}.signed.json"
     record.write_text(record.read_text() + " ")
@@ -156,7 +148,7 @@ def index(maker: WheelMaker, publish: Publish, public: Path) -> tuple[str, dict[
     return f"{public.as_uri()}/", before
 
 
-def test_a_reader_of_a_newer_list_takes_no_older_one(index: tuple[str, dict[str, bytes]], public: Path) -> None:
+def test_a_reader_of_a_newer_list_takes_no_older_one(index, public) -> None:
     address, before = index
     assert len(read_index_record(address).wheels) > 1
     for name, data in before.items():
@@ -165,9 +157,7 @@ def test_a_reader_of_a_newer_list_takes_no_older_one(index: tuple[str, dict[str,
         read_index_record(address)
 
 
-def test_a_list_that_is_shown_always_ends_until_it_is_signed_again(
-    index: tuple[str, dict[str, bytes]], publish: Publish, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_list_that_is_shown_always_ends_until_it_is_signed_again(index, publish, monkeypatch) -> None:
     later = today() + timedelta(days=181)
     monkeypatch.setattr(statements, "today", lambda: later)
     with pytest.raises(IntegrityError, match="to be trusted until") as caught:
@@ -193,7 +183,7 @@ def test_a_list_that_is_shown_always_ends_until_it_is_signed_again(
         "https://x/no-end",
     ],
 )
-def test_an_address_in_a_list_that_a_shell_reads_as_more_is_refused(url: str) -> None:
+def test_an_address_in_a_list_that_a_shell_reads_as_more_is_refused(url) -> None:
     with pytest.raises(ValueError, match="not the address of a folder on the web"):
         IndexRecord((), url)
     text = {"schema": 1, "kind": "an index of flashdepot", "url": url, "wheels": []}

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from flashdepot.depot import Depot
 from flashdepot.host.python_environment import probe_python
 from flashdepot.install.change import EnvironmentChange, recover
 from flashdepot.install.present import own_files
@@ -20,7 +19,7 @@ from support.venvs import Venv, add_official, add_torch
 Install = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def test_the_wheel_is_installed_and_imports(install: Install, depot: Depot, environment: Venv, installer: str) -> None:
+def test_the_wheel_is_installed_and_imports(install, depot, environment, installer) -> None:
     before = set(environment.contents())
     version = wheel_version(next(depot.artifacts.manifests()))
     done = install(depot, "--python", str(environment.python), "--json")
@@ -41,7 +40,7 @@ def test_the_wheel_is_installed_and_imports(install: Install, depot: Depot, envi
     }
 
 
-def test_another_flash_attn_is_replaced(install: Install, depot: Depot, environment: Venv) -> None:
+def test_another_flash_attn_is_replaced(install, depot, environment) -> None:
     add_official(environment)
     done = install(depot, "--python", str(environment.python), "--json")
     assert done.returncode == 0, done.stderr
@@ -53,9 +52,7 @@ def test_another_flash_attn_is_replaced(install: Install, depot: Depot, environm
     assert json.loads(install(depot, "--python", str(environment.python), "--json").stdout)["replaced"] == version
 
 
-def test_a_module_that_stands_before_the_installed_one_is_found_out(
-    install: Install, depot: Depot, environment: Venv, tmp_path: Path
-) -> None:
+def test_a_module_that_stands_before_the_installed_one_is_found_out(install, depot, environment, tmp_path) -> None:
     (tmp_path / "mine" / "flash_attn_2_cuda").mkdir(parents=True)
     (tmp_path / "mine" / "flash_attn_2_cuda" / "__init__.py").write_text("")
     (environment.site / "mine.pth").write_text(f"import sys; sys.path.insert(0, {str(tmp_path / 'mine')!r})\n")
@@ -77,7 +74,7 @@ def stage(change: EnvironmentChange, environment: Venv) -> list[Path]:
 
 @pytest.mark.parametrize("installer", ["uv"], indirect=True)
 @pytest.mark.parametrize("number", [0, 1, 3, 6, 8, 9, 99])
-def test_a_killed_installation_is_undone_by_the_next(environment: Venv, number: int) -> None:
+def test_a_killed_installation_is_undone_by_the_next(environment, number) -> None:
     """Killed before or after any of its moves, twice, and the second time while it is undone."""
     add_official(environment)
     before = environment.contents()
@@ -111,16 +108,14 @@ with EnvironmentChange(environment.root, print) as change:
     assert environment.contents() == before
 
 
-def test_two_installations_into_one_environment_do_not_mix(install: Install, depot: Depot, environment: Venv) -> None:
+def test_two_installations_into_one_environment_do_not_mix(install, depot, environment) -> None:
     with EnvironmentChange(environment.root, pytest.fail):
         done = install(depot, "--python", str(environment.python))
     assert done.returncode == 2
     assert "Another flashdepot is installing into" in done.stderr
 
 
-def test_a_flash_attn_that_could_not_be_put_back_is_left_untouched(
-    install: Install, depot: Depot, environment: Venv
-) -> None:
+def test_a_flash_attn_that_could_not_be_put_back_is_left_untouched(install, depot, environment) -> None:
     add_official(environment, record=False)
     before = environment.contents()
     done = install(depot, "--python", str(environment.python))
@@ -129,14 +124,14 @@ def test_a_flash_attn_that_could_not_be_put_back_is_left_untouched(
     assert environment.contents() == before
 
 
-def test_the_nearest_venv_is_the_default(install: Install, depot: Depot, bare_venv: Venv, tmp_path: Path) -> None:
+def test_the_nearest_venv_is_the_default(install, depot, bare_venv, tmp_path) -> None:
     (tmp_path / ".venv").symlink_to(bare_venv.root)
     done = install(depot)
     assert done.returncode == 3
     assert f"{tmp_path / '.venv'} has no PyTorch" in done.stderr
 
 
-def test_the_systems_python_is_refused_with_the_way_to_an_environment(install: Install, depot: Depot) -> None:
+def test_the_systems_python_is_refused_with_the_way_to_an_environment(install, depot) -> None:
     system = Path(sys.base_prefix, "bin", f"python{sys.version_info.major}")
     done = install(depot, "--python", str(system))
     assert done.returncode == 3
@@ -148,9 +143,7 @@ def test_the_systems_python_is_refused_with_the_way_to_an_environment(install: I
     ("torch", "code", "said"),
     [(None, 3, "has no PyTorch"), ("2.1.2", 4, "It needs PyTorch 2.2 or newer, and this is 2.1.2")],
 )
-def test_an_environment_without_a_torch_that_serves_is_refused(
-    install: Install, depot: Depot, bare_venv: Venv, torch: str | None, code: int, said: str
-) -> None:
+def test_an_environment_without_a_torch_that_serves_is_refused(install, depot, bare_venv, torch, code, said) -> None:
     if torch:
         add_torch(bare_venv, torch)
     before = bare_venv.contents()
@@ -160,9 +153,7 @@ def test_an_environment_without_a_torch_that_serves_is_refused(
     assert bare_venv.contents() == before
 
 
-def test_a_machine_without_an_installer_learns_how_to_get_one(
-    install: Install, depot: Depot, bare_venv: Venv, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_machine_without_an_installer_learns_how_to_get_one(install, depot, bare_venv, monkeypatch) -> None:
     add_torch(bare_venv)
     monkeypatch.setenv("PATH", "/nowhere")
     done = install(depot, "--python", str(bare_venv.python))
@@ -174,7 +165,7 @@ def test_a_machine_without_an_installer_learns_how_to_get_one(
     ("named", "said"),
     [("nowhere/python", "no such program"), ("liar", "does not answer as a Python does: boo")],
 )
-def test_what_is_not_a_python_is_refused(install: Install, depot: Depot, tmp_path: Path, named: str, said: str) -> None:
+def test_what_is_not_a_python_is_refused(install, depot, tmp_path, named, said) -> None:
     (tmp_path / "liar").write_text("#!/bin/sh\necho boo >&2\nexit 3\n")
     (tmp_path / "liar").chmod(0o755)
     done = install(depot, "--python", str(tmp_path / named))

@@ -11,16 +11,14 @@ from urllib.parse import unquote
 import pytest
 
 from flashdepot.catalog.load import Collection, Listing, encode
-from flashdepot.depot import Depot
 from flashdepot.model.candidate import Origin, PublishedWheel, WheelRequest
 from flashdepot.model.environment import Environment
 from flashdepot.resolve.decide import candidate_of
 from flashdepot.resolve.lock import LOCK_NAME, Lock, LockedWheel, read_lock, write_lock
 from flashdepot.resolve.wheel_files import WheelFile, pin
-from flashdepot.upstream import SourceTree
 from support import forge
 from support.servers import FileServer, serve_files
-from support.venvs import SET_DEVICE, SET_DEVICE_BEFORE_2_8, TAG, Run, Venv
+from support.venvs import SET_DEVICE, SET_DEVICE_BEFORE_2_8, TAG
 
 pytestmark = pytest.mark.parametrize("installer", ["uv"], indirect=True)
 
@@ -89,9 +87,7 @@ def published(tmp_path: Path, parts: Callable[[str], dict[str, bytes]]) -> Itera
         yield Published(tmp_path / "depot", server, parts, tmp_path / "dist")
 
 
-def test_an_official_wheel_that_fits_is_taken_by_default(
-    command: Run, published: Published, environment: Venv, tmp_path: Path
-) -> None:
+def test_an_official_wheel_that_fits_is_taken_by_default(command, published, environment, tmp_path) -> None:
     published.add("official", "2.8.2")
     digest = published.add("official", "2.8.3")
     published.add("official", "2.8.4", local="cu12torch2.5cxx11abiTRUE", symbol=SET_DEVICE_BEFORE_2_8)
@@ -105,7 +101,7 @@ def test_an_official_wheel_that_fits_is_taken_by_default(
 
 
 def test_a_stored_library_comes_before_a_wheel_that_nobody_has_seen(
-    command: Run, published: Published, depot: Depot, tree: SourceTree, environment: Venv
+    command, published, depot, tree, environment
 ) -> None:
     published.add("official", "2.8.3", seen=False)
     options = ("--profile", "quick", "--arch", "80", "--upstream", str(tree.root), "--json")
@@ -115,9 +111,7 @@ def test_a_stored_library_comes_before_a_wheel_that_nobody_has_seen(
     assert published.server.seen == []
 
 
-def test_a_listed_wheel_that_was_never_published_makes_room_for_the_next(
-    command: Run, published: Published, environment: Venv
-) -> None:
+def test_a_listed_wheel_that_was_never_published_makes_room_for_the_next(command, published, environment) -> None:
     published.add("official", "2.8.2", seen=False)
     published.add("official", "2.8.3", seen=False, exists=False)
     done = command("--json")
@@ -126,9 +120,7 @@ def test_a_listed_wheel_that_was_never_published_makes_room_for_the_next(
     assert "answers 404 Not Found. The next best is tried." in done.err
 
 
-def test_when_none_of_them_was_published_nothing_is_built_instead(
-    command: Run, published: Published, environment: Venv
-) -> None:
+def test_when_none_of_them_was_published_nothing_is_built_instead(command, published, environment) -> None:
     published.add("official", "2.8.3", seen=False, exists=False)
     before = environment.contents()
     done = command()
@@ -137,7 +129,7 @@ def test_when_none_of_them_was_published_nothing_is_built_instead(
     assert environment.contents() == before
 
 
-def test_wheels_of_others_are_taken_only_by_name(command: Run, published: Published, environment: Venv) -> None:
+def test_wheels_of_others_are_taken_only_by_name(command, published, environment) -> None:
     digest = published.add("mjun0812", "2.8.3")
     before = environment.contents()
     done = command("--arch", "90")
@@ -151,9 +143,7 @@ def test_wheels_of_others_are_taken_only_by_name(command: Run, published: Publis
 
 
 @pytest.mark.parametrize("source", [[], ["--source", "ours"]])
-def test_what_would_have_to_be_compiled_is_never_compiled_in_silence(
-    command: Run, published: Published, environment: Venv, source: list[str]
-) -> None:
+def test_what_would_have_to_be_compiled_is_never_compiled_in_silence(command, published, environment, source) -> None:
     published.add("official", "2.8.3", local="cu12torch2.5cxx11abiTRUE", symbol=SET_DEVICE_BEFORE_2_8)
     before = environment.contents()
     done = command(*source, "--arch", "90")
@@ -167,7 +157,7 @@ def test_what_would_have_to_be_compiled_is_never_compiled_in_silence(
 
 
 def test_what_does_not_fit_is_known_by_the_nearest_and_what_a_name_does_not_tell_by_the_bytes(
-    command: Run, published: Published, environment: Venv
+    command, published, environment
 ) -> None:
     published.add("official", "2.8.3", local="cu12torch2.5cxx11abiTRUE", symbol=SET_DEVICE_BEFORE_2_8)
     done = command("--source", "official")
@@ -215,7 +205,7 @@ def releases(published: Published, monkeypatch: pytest.MonkeyPatch) -> Callable[
 
 
 def test_a_digest_that_the_catalog_lacks_is_that_of_the_releases_own_record(
-    command: Run, releases: Callable[..., str], published: Published, environment: Venv, tmp_path: Path
+    command, releases, published, environment, tmp_path
 ) -> None:
     """The default path, from an environment with torch to an import that was verified, in one command."""
     releases("2.8.4", exists=False)
@@ -232,9 +222,7 @@ def test_a_digest_that_the_catalog_lacks_is_that_of_the_releases_own_record(
     assert not (tmp_path / LOCK_NAME).exists()
 
 
-def test_other_bytes_than_the_record_names_are_refused(
-    command: Run, releases: Callable[..., str], environment: Venv
-) -> None:
+def test_other_bytes_than_the_record_names_are_refused(command, releases, environment) -> None:
     releases("2.8.3", recorded="0" * 64)
     before = environment.contents()
     done = command()
@@ -243,9 +231,7 @@ def test_other_bytes_than_the_record_names_are_refused(
     assert environment.contents() == before
 
 
-def test_a_release_without_digests_leaves_one_question_and_a_flag(
-    command: Run, releases: Callable[..., str], environment: Venv
-) -> None:
+def test_a_release_without_digests_leaves_one_question_and_a_flag(command, releases, environment) -> None:
     digest = releases("2.8.3", recorded="none")
     assert "install asks, or takes --accept-unverified" in command("--dry-run").err
     refused = command()
@@ -256,9 +242,7 @@ def test_a_release_without_digests_leaves_one_question_and_a_flag(
     assert json.loads(done.out)["wheel"]["sha256"] == digest
 
 
-def test_a_record_that_cannot_be_had_is_said(
-    command: Run, releases: Callable[..., str], published: Published, environment: Venv
-) -> None:
+def test_a_record_that_cannot_be_had_is_said(command, releases, published, environment) -> None:
     releases("2.8.3")
     published.server.files[f"/api/repos/{RELEASES}/tags/v2.8.3"] = b"<html>a proxy</html>"
     done = command()
@@ -268,7 +252,7 @@ def test_a_record_that_cannot_be_had_is_said(
 
 @pytest.mark.parametrize(("collection", "origin"), [("mjun0812", Origin.COMMUNITY), ("official", Origin.OFFICIAL)])
 def test_an_unverified_wheel_is_pinned_when_it_is_accepted(
-    command: Run, published: Published, environment: Venv, tmp_path: Path, collection: str, origin: Origin
+    command, published, environment, tmp_path, collection, origin
 ) -> None:
     digest = published.add(collection, "2.8.3", pinned=False)
     source = str(origin).partition(":")[0]
@@ -295,7 +279,7 @@ def test_an_unverified_wheel_is_pinned_when_it_is_accepted(
 
 
 def test_a_verified_wheel_writes_no_lock_unless_there_is_one_that_waits_for_its_digest(
-    command: Run, published: Published, environment: Venv, tmp_path: Path
+    command, published, environment, tmp_path
 ) -> None:
     published.add("official", "2.8.3")
     assert command().code == 0
@@ -312,9 +296,7 @@ def test_a_verified_wheel_writes_no_lock_unless_there_is_one_that_waits_for_its_
     assert pin(tmp_path / LOCK_NAME, found, installed) == ""
 
 
-def test_a_lock_for_another_wheel_is_left_untouched(
-    command: Run, published: Published, environment: Venv, tmp_path: Path
-) -> None:
+def test_a_lock_for_another_wheel_is_left_untouched(command, published, environment, tmp_path) -> None:
     (tmp_path / LOCK_NAME).write_text("# of somebody else\n")
     digest = published.add("mjun0812", "2.8.3", pinned=False)
     done = command("--source", "community", "--accept-unverified")
@@ -323,9 +305,7 @@ def test_a_lock_for_another_wheel_is_left_untouched(
     assert (tmp_path / LOCK_NAME).read_text() == "# of somebody else\n"
 
 
-def test_a_lock_pins_a_stored_library_too(
-    command: Run, published: Published, depot: Depot, environment: Venv, tmp_path: Path
-) -> None:
+def test_a_lock_pins_a_stored_library_too(command, published, depot, environment, tmp_path) -> None:
     (manifest,) = depot.artifacts.manifests()
     wheel = PublishedWheel(
         "flash-attn", "9.9.9", "13.0", "", None, "py3", "none", "any", "ours", "", 0, "", True, ("80",), ""
@@ -348,9 +328,7 @@ def test_a_lock_pins_a_stored_library_too(
         (["--locked", "--wheel", "x.whl"], "--wheel and --locked contradict each other"),
     ],
 )
-def test_a_lock_that_is_not_there_or_not_the_only_one_is_named(
-    command: Run, published: Published, environment: Venv, options: list[str], said: str
-) -> None:
+def test_a_lock_that_is_not_there_or_not_the_only_one_is_named(command, published, environment, options, said) -> None:
     done = command(*options)
     assert done.code == 2
     assert said in done.err

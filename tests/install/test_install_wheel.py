@@ -20,7 +20,7 @@ from flashdepot.install import change
 from flashdepot.install.installation import Imported, verify_numbers
 from support import forge
 from support.servers import Fault, FileServer, serve_files
-from support.venvs import SET_DEVICE, SET_DEVICE_BEFORE_2_8, TAG, Run, Venv, add_official
+from support.venvs import SET_DEVICE, SET_DEVICE_BEFORE_2_8, TAG, add_official
 
 VERSION = "2.8.3+cu12torch2.9cxx11abiTRUE"
 FOREVER = 99
@@ -53,9 +53,7 @@ anywhere = pytest.mark.parametrize("installer", ["uv"], indirect=True)
 
 
 @pytest.mark.parametrize("how", ["at once", "redirect"])
-def test_a_wheel_that_arrives_is_installed(
-    command: Run, server: FileServer, good: Path, environment: Venv, installer: str, how: str
-) -> None:
+def test_a_wheel_that_arrives_is_installed(command, server, good, environment, installer, how) -> None:
     if how == "redirect":
         server.faults = [Fault(status=302, headers={"Location": address(server)})]
     done = command("--wheel", f"{address(server)}#sha256={digest(good)}", "--json")
@@ -94,9 +92,7 @@ FAILING: dict[str, tuple[dict[str, object], list[str], int, str]] = {
 
 @anywhere
 @pytest.mark.parametrize("how", FAILING)
-def test_a_wheel_that_does_not_arrive_leaves_the_environment_as_it_was(
-    command: Run, server: FileServer, good: Path, environment: Venv, how: str
-) -> None:
+def test_a_wheel_that_does_not_arrive_leaves_the_environment_as_it_was(command, server, good, environment, how) -> None:
     add_official(environment)
     before = environment.contents()
     where = address(server)
@@ -175,11 +171,7 @@ REFUSED = {
 @anywhere
 @pytest.mark.parametrize("case", REFUSED)
 def test_a_wheel_that_is_false_or_does_not_fit_is_refused_with_the_evidence(
-    command: Run,
-    environment: Venv,
-    tmp_path: Path,
-    parts: Callable[[str], dict[str, bytes]],
-    case: str,
+    command, environment, tmp_path, parts, case
 ) -> None:
     add_official(environment)
     before = environment.contents()
@@ -208,9 +200,7 @@ BREAKING = {
 
 @pytest.mark.parametrize("how", BREAKING)
 @pytest.mark.parametrize("official", [True, False], ids=["with another flash-attn", "without one"])
-def test_what_fails_after_the_installation_is_undone(
-    command: Run, environment: Venv, tmp_path: Path, how: str, official: bool
-) -> None:
+def test_what_fails_after_the_installation_is_undone(command, environment, tmp_path, how, official) -> None:
     if official:
         add_official(environment)
     before = environment.contents()
@@ -231,9 +221,7 @@ END
 
 @anywhere
 @pytest.mark.parametrize("end", ["exit 2", "kill -9 $$", "sleep 0.5; kill -TERM $PPID; exec sleep 20"])
-def test_an_installer_that_leaves_ruins_is_undone(
-    command: Run, good: Path, environment: Venv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
-) -> None:
+def test_an_installer_that_leaves_ruins_is_undone(command, good, environment, tmp_path, monkeypatch, end) -> None:
     """It fails, is killed, or flashdepot is asked to stop while it works."""
     add_official(environment)
     before = environment.contents()
@@ -254,9 +242,7 @@ def test_an_installer_that_leaves_ruins_is_undone(
 
 @anywhere
 @pytest.mark.parametrize("number", [0, 2, 5])
-def test_a_disk_that_fills_up_half_way_changes_nothing(
-    command: Run, good: Path, environment: Venv, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
+def test_a_disk_that_fills_up_half_way_changes_nothing(command, good, environment, monkeypatch, number) -> None:
     add_official(environment)
     before = environment.contents()
     left, move = [number], change._move
@@ -275,9 +261,7 @@ def test_a_disk_that_fills_up_half_way_changes_nothing(
 
 
 @anywhere
-def test_an_unverified_wheel_is_taken_only_when_that_is_said(
-    command: Run, server: FileServer, good: Path, environment: Venv
-) -> None:
+def test_an_unverified_wheel_is_taken_only_when_that_is_said(command, server, good, environment) -> None:
     done = command("--wheel", address(server), "--accept-unverified", "--json")
     assert done.code == 0, done.err
     assert json.loads(done.out)["wheel"]["sha256"] == digest(good)
@@ -287,9 +271,7 @@ def test_an_unverified_wheel_is_taken_only_when_that_is_said(
 
 
 @anywhere
-def test_a_dry_run_says_what_would_happen_and_changes_nothing(
-    command: Run, server: FileServer, good: Path, environment: Venv, tmp_path: Path
-) -> None:
+def test_a_dry_run_says_what_would_happen_and_changes_nothing(command, server, good, environment, tmp_path) -> None:
     add_official(environment)
     before = environment.contents()
     done = command("--wheel", str(good), "--dry-run", "--json")
@@ -305,9 +287,7 @@ def test_a_dry_run_says_what_would_happen_and_changes_nothing(
 
 
 @anywhere
-def test_offline_nothing_is_fetched_and_what_is_there_is_used(
-    command: Run, server: FileServer, good: Path, environment: Venv, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_offline_nothing_is_fetched_and_what_is_there_is_used(command, server, good, environment, monkeypatch) -> None:
     monkeypatch.setenv("FLASHDEPOT_OFFLINE", "1")
     before = environment.contents()
     options = ("--wheel", address(server), "--sha256", digest(good))
@@ -333,14 +313,14 @@ def test_offline_nothing_is_fetched_and_what_is_there_is_used(
         (["--sha256", "0" * 64], "is the digest of a wheel that is named"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(command: Run, options: list[str], said: str) -> None:
+def test_options_that_make_no_sense_are_refused(command, options, said) -> None:
     done = command(*options)
     assert done.code == 2
     assert said in done.err
 
 
 def test_a_kill_while_the_installer_runs_changes_nothing_and_the_next_run_cleans_up(
-    command: Run, environment: Venv, tmp_path: Path
+    command, environment, tmp_path
 ) -> None:
     """The installer is caught in the middle: it has many files to write. It ends with the process that started it."""
     add_official(environment)
@@ -382,7 +362,7 @@ print(json.dumps({"gpu": "a GPU", "rows": rows + [{"ok": None, "what": "kv", "dt
     ],
 )
 def test_wrong_numbers_refuse_an_installation_and_a_busy_gpu_does_not(
-    bare_venv: Venv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, said: str
+    bare_venv, tmp_path, monkeypatch, mode, said
 ) -> None:
     (tmp_path / "numeric.py").write_text(f"MODE = {mode!r}\n{NUMERIC}")
     monkeypatch.setattr("flashdepot.prove.environment.__file__", str(tmp_path / "environment.py"))

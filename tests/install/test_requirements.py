@@ -13,7 +13,7 @@ from flashdepot.host.python_environment import probe_python
 from flashdepot.install.installation import install_names
 from flashdepot.wheel import NAMES
 from support import forge
-from support.venvs import TAG, Run, Venv
+from support.venvs import TAG, Venv
 
 MODULE = {"flash_attn_2_cuda.py": b""}
 
@@ -43,7 +43,7 @@ def wheel(folder: Path, code: bytes, *requires: str) -> str:
     return str(forge.wheel(folder, {"flash_attn/__init__.py": code, **MODULE}, tag=TAG, requires=requires))
 
 
-def test_einops_is_installed_from_the_users_index(command: Run, lacking: Venv, index: None, tmp_path: Path) -> None:
+def test_einops_is_installed_from_the_users_index(command, lacking, index, tmp_path) -> None:
     name = wheel(tmp_path, b"import einops\n", "torch", "einops", "triton; sys_platform == 'nowhere'")
     planned = command("--wheel", name, "--dry-run")
     assert "with einops, from your index" in planned.err
@@ -55,9 +55,7 @@ def test_einops_is_installed_from_the_users_index(command: Run, lacking: Venv, i
     assert command("--wheel", name, "--json").code == 0, "it is there now"
 
 
-def test_what_came_with_a_wheel_that_does_not_work_goes_with_it(
-    command: Run, lacking: Venv, index: None, tmp_path: Path
-) -> None:
+def test_what_came_with_a_wheel_that_does_not_work_goes_with_it(command, lacking, index, tmp_path) -> None:
     before = lacking.contents()
     done = command("--wheel", wheel(tmp_path, b"import einops; 1 / 0\n", "torch", "einops"))
     assert done.code == 6, done.err
@@ -73,9 +71,7 @@ ELSEWHERE = {
 
 @pytest.mark.parametrize("installer", ["uv"], indirect=True)
 @pytest.mark.parametrize("case", ELSEWHERE)
-def test_a_requirement_that_cannot_be_met_is_named_and_nothing_changes(
-    command: Run, lacking: Venv, index: None, tmp_path: Path, case: str
-) -> None:
+def test_a_requirement_that_cannot_be_met_is_named_and_nothing_changes(command, lacking, index, tmp_path, case) -> None:
     before = lacking.contents()
     requires, code, said = ELSEWHERE[case]
     done = command("--wheel", wheel(tmp_path, b"", *requires))
@@ -85,9 +81,7 @@ def test_a_requirement_that_cannot_be_met_is_named_and_nothing_changes(
 
 
 @pytest.mark.parametrize("installer", ["uv"], indirect=True)
-def test_offline_the_command_is_given(
-    command: Run, lacking: Venv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_offline_the_command_is_given(command, lacking, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("FLASHDEPOT_OFFLINE", "1")
     done = command("--wheel", wheel(tmp_path, b"", "torch", "einops"))
     assert done.code == 7
@@ -107,9 +101,7 @@ def tree(site: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("installer", ["uv"], indirect=True)
-def test_they_are_installed_imported_and_replaced_by_the_next(
-    environment: Venv, installer: str, tmp_path: Path
-) -> None:
+def test_they_are_installed_imported_and_replaced_by_the_next(environment, installer, tmp_path) -> None:
     found = probe_python(environment.python)
     add_flash_attn(found.purelib)
     for number in (1, 2):
@@ -120,7 +112,7 @@ def test_they_are_installed_imported_and_replaced_by_the_next(
 
 
 @pytest.mark.parametrize("installer", ["uv"], indirect=True)
-def test_one_that_does_not_import_leaves_none_of_them(environment: Venv, installer: str, tmp_path: Path) -> None:
+def test_one_that_does_not_import_leaves_none_of_them(environment, installer, tmp_path) -> None:
     found = probe_python(environment.python)
     add_flash_attn(found.purelib)
     (found.purelib / "flash_attn_2_cuda" / "fa4.py").unlink()
@@ -133,7 +125,7 @@ def test_one_that_does_not_import_leaves_none_of_them(environment: Venv, install
 
 
 @pytest.mark.parametrize("installer", ["uv"], indirect=True)
-def test_a_file_of_another_distribution_is_not_overwritten(environment: Venv, installer: str, tmp_path: Path) -> None:
+def test_a_file_of_another_distribution_is_not_overwritten(environment, installer, tmp_path) -> None:
     found = probe_python(environment.python)
     add_flash_attn(found.purelib)
     (found.purelib / "flash_attn" / "cute").mkdir()

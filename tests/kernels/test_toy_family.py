@@ -66,7 +66,7 @@ def recipe(tree: SourceTree) -> Recipe:
     return replace(plain, upstreams=upstreams, selection=selection, flags={**plain.flags, "toy": flags})
 
 
-def test_a_request_that_names_it_asks_for_its_kernels_and_its_source(tmp_path: Path) -> None:
+def test_a_request_that_names_it_asks_for_its_kernels_and_its_source(tmp_path) -> None:
     host = replace(make_host(), gpus=(Gpu("NVIDIA H100", Architecture(9, 0), 80 * 10**9),), driver=Version("580"))
     depot = Depot(tmp_path / "depot")
     assert UNIT not in library.understand(LibraryRequest(), host, depot).request.selection.units
@@ -119,7 +119,7 @@ class ToyLibrary(stub_library.Selection):
 
 
 def test_it_is_linked_into_a_library_that_gives_it_the_calls_that_it_serves(
-    tmp_path: Path, tree: SourceTree, recipe: Recipe, kernel: Path, upstream_tree: Path, cuda_include: Path
+    tmp_path, tree, recipe, kernel, upstream_tree, cuda_include
 ) -> None:
     wanted = ToyLibrary(text=header(recipe, tree), parts=(C_LAYER, kernel))
     stub = stub_library.build(wanted, tmp_path, upstream_tree, cuda_include)
@@ -140,7 +140,7 @@ def test_it_is_linked_into_a_library_that_gives_it_the_calls_that_it_serves(
     assert choice.name == b"toy"
 
 
-def test_it_is_in_the_plan_and_in_the_generated_header(tree: SourceTree, recipe: Recipe) -> None:
+def test_it_is_in_the_plan_and_in_the_generated_header(tree, recipe) -> None:
     plan = BuildPlan(recipe, {"toy": tree}, None, {}, COMPILERS, {}, {})  # type: ignore[arg-type]  (no compiler is called)
     actions = {action.name: action for action in plan.actions()}
     assert actions["toy_kernel"].unit == UNIT
@@ -149,14 +149,12 @@ def test_it_is_in_the_plan_and_in_the_generated_header(tree: SourceTree, recipe:
     assert "#define TOY_CONFIG_UNITS 1" in text
 
 
-def test_its_costs_are_its_own(recipe: Recipe, tree: SourceTree) -> None:
+def test_its_costs_are_its_own(recipe, tree) -> None:
     (action,) = TOY.actions(recipe, tree.identified, COMPILERS)
     assert prior(action, recipe) == costs([UNIT])[0] == TOY.estimate(UNIT, frozenset(), 1, "shared")
 
 
-def test_a_library_with_it_says_so_in_its_manifest_and_in_the_name_of_its_wheel(
-    tmp_path: Path, tree: SourceTree, recipe: Recipe
-) -> None:
+def test_a_library_with_it_says_so_in_its_manifest_and_in_the_name_of_its_wheel(tmp_path, tree, recipe) -> None:
     depot = Depot(tmp_path / "depot")
     made = store_library(depot, tmp_path / "files", upstreams=recipe.upstreams, selection=recipe.selection)
     manifest = Manifest.from_json(json.loads(json.dumps(made.to_json())))

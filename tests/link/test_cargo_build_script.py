@@ -84,9 +84,7 @@ OF_LINUX = [f"rustc-link-lib=dylib={name}" for name in ("dl", "pthread")]
     ],
     ids=["MSVC static", "MinGW static", "MSVC shared", "MinGW shared", "Linux static", "Linux shared"],
 )
-def test_cargo_learns_how_to_link(
-    run: Script, tmp_path: Path, target: dict[str, str], link: str, lines: list[str], files: list[str]
-) -> None:
+def test_cargo_learns_how_to_link(run, tmp_path, target, link, lines, files) -> None:
     done = run(target, link)
     assert done.returncode == 0, done.stderr
     root = tmp_path / "library" / f"{target['OS']}-x86_64"
@@ -99,7 +97,7 @@ def test_cargo_learns_how_to_link(
 
 
 @pytest.mark.parametrize("target", [MSVC, MINGW])
-def test_a_build_with_its_own_c_runtime_is_sent_to_the_shared_library(run: Script, target: dict[str, str]) -> None:
+def test_a_build_with_its_own_c_runtime_is_sent_to_the_shared_library(run, target) -> None:
     target = {**target, "FEATURE": "fxsr,crt-static,sse2"}
     done = run(target)
     assert done.returncode == 1
@@ -115,9 +113,7 @@ def test_a_build_with_its_own_c_runtime_is_sent_to_the_shared_library(run: Scrip
         (MSVC, LINUX, "is a library for 'windows-x86_64', and this is a build for linux-x86_64"),
     ],
 )
-def test_a_library_of_the_other_system_is_refused(
-    run: Script, tmp_path: Path, library: dict[str, str], target: dict[str, str], said: str
-) -> None:
+def test_a_library_of_the_other_system_is_refused(run, tmp_path, library, target, said) -> None:
     run(library)
     kept = next((tmp_path / "library").iterdir())
     done = run(target, FLASHDEPOT_LIB_DIR=str(kept))
@@ -133,9 +129,7 @@ def test_a_library_of_the_other_system_is_refused(
         ("shared", "shared/flashattention.dll"),
     ],
 )
-def test_a_file_that_a_build_for_windows_needs_is_named_when_it_is_a_pointer(
-    run: Script, tmp_path: Path, link: str, name: str
-) -> None:
+def test_a_file_that_a_build_for_windows_needs_is_named_when_it_is_a_pointer(run, tmp_path, link, name) -> None:
     assert run(MSVC, link).returncode == 0
     (tmp_path / "library/windows-x86_64/lib" / name).write_text(
         "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"
@@ -170,9 +164,7 @@ def answering(script: Path, tmp_path: Path) -> Callable[..., subprocess.Complete
         ({"CARGO_CFG_TARGET_ARCH": "aarch64"}, "link flags --json -q --target linux-aarch64 "),
     ],
 )
-def test_without_a_library_flashdepot_is_asked_for_one(
-    answering: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, variables: dict[str, str], asked: str
-) -> None:
+def test_without_a_library_flashdepot_is_asked_for_one(answering, tmp_path, variables, asked) -> None:
     library = tmp_path / "a library"
     (library / "lib/static").mkdir(parents=True)
     (library / "lib/static/libflashattention.a").write_text("a library")
@@ -184,9 +176,7 @@ def test_without_a_library_flashdepot_is_asked_for_one(
     assert (tmp_path / "asked").read_text() == asked
 
 
-def test_a_depot_without_a_library_is_a_warning_with_the_way_out(
-    answering: Callable[..., subprocess.CompletedProcess[str]],
-) -> None:
+def test_a_depot_without_a_library_is_a_warning_with_the_way_out(answering) -> None:
     done = answering("", 4)
     assert done.returncode == 0, done.stderr  # 'cargo check' needs no library
     warning = next(line for line in done.stdout.splitlines() if line.startswith("cargo:warning="))
@@ -196,9 +186,7 @@ def test_a_depot_without_a_library_is_a_warning_with_the_way_out(
     assert "'/nowhere/flashdepot' cannot be run" in nowhere.stdout
 
 
-def test_documentation_is_built_without_a_library(
-    answering: Callable[..., subprocess.CompletedProcess[str]],
-) -> None:
+def test_documentation_is_built_without_a_library(answering) -> None:
     done = answering("", 4, DOCS_RS="1")
     assert done.returncode == 0, done.stderr
     assert "rustc-link" not in done.stdout

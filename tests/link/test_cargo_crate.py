@@ -57,7 +57,7 @@ def cargo(tmp_path_factory: pytest.TempPathFactory) -> Cargo:
 
 
 @pytest.mark.parametrize("kind", ["static", "shared"])
-def test_its_own_tests_pass_with_either_library(crate: Path, cargo: Cargo, kind: str) -> None:
+def test_its_own_tests_pass_with_either_library(crate, cargo, kind) -> None:
     done = cargo(crate, "test", "--tests", FLASHDEPOT_LINK=kind)
     assert done.returncode == 0, done.stdout
     assert "test the_library_knows_the_abi_of_the_bindings ... ok" in done.stdout
@@ -66,17 +66,17 @@ def test_its_own_tests_pass_with_either_library(crate: Path, cargo: Cargo, kind:
     assert ours(newest) == need_of_library(kind)
 
 
-def test_a_feature_asks_for_the_shared_library_too(crate: Path, cargo: Cargo) -> None:
+def test_a_feature_asks_for_the_shared_library_too(crate, cargo) -> None:
     done = cargo(crate, "build", "-vv", "--features", "shared")
     assert "[flashattention-sys 1.0.0] cargo:kind=shared" in done.stdout, done.stdout
 
 
-def test_another_library_is_taken_from_the_environment(crate: Path, cargo: Cargo, damageable_library: Path) -> None:
+def test_another_library_is_taken_from_the_environment(crate, cargo, damageable_library) -> None:
     done = cargo(crate, "build", "-vv", FLASHDEPOT_LIB_DIR=str(damageable_library))
     assert f"cargo:root={damageable_library}" in done.stdout, done.stdout
 
 
-def test_the_licences_and_the_manifest_travel_with_it(crate: Path, moved_library: Path) -> None:
+def test_the_licences_and_the_manifest_travel_with_it(crate, moved_library) -> None:
     inside = crate / "library" / "linux-x86_64"
     assert (inside / "manifest.json").read_bytes() == (moved_library / "manifest.json").read_bytes()
     assert {p.parent.name for p in (inside / "share/licenses").rglob("*") if p.is_file()} >= {
@@ -92,14 +92,14 @@ def test_the_licences_and_the_manifest_travel_with_it(crate: Path, moved_library
         ({"FLASHDEPOT_LIB_DIR": "/nowhere"}, "/nowhere holds no libflashattention"),
     ],
 )
-def test_a_wrong_variable_is_named(crate: Path, cargo: Cargo, variables: dict[str, str], said: str) -> None:
+def test_a_wrong_variable_is_named(crate, cargo, variables, said) -> None:
     done = cargo(crate, "build", **variables)
     assert done.returncode != 0
     assert said in done.stdout
 
 
 def test_a_pointer_and_a_foreign_platform_are_named_before_the_linker_sees_them(
-    crate: Path, cargo: Cargo, damageable_library: Path
+    crate, cargo, damageable_library
 ) -> None:
     archive = damageable_library / "lib/static/libflashattention.a"
     archive.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
@@ -113,7 +113,7 @@ def test_a_pointer_and_a_foreign_platform_are_named_before_the_linker_sees_them(
     assert "is a library for 'windows-x86_64', and this is a build for linux-x86_64" in done.stdout
 
 
-def test_writing_again_replaces_what_was_written_and_keeps_the_rest(moved_library: Path, tmp_path: Path) -> None:
+def test_writing_again_replaces_what_was_written_and_keeps_the_rest(moved_library, tmp_path) -> None:
     folder = tmp_path / "sys"
     assert link_cargo(folder, moved_library).returncode == 0
     before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
@@ -125,7 +125,7 @@ def test_writing_again_replaces_what_was_written_and_keeps_the_rest(moved_librar
     assert (folder / "NOTES").read_text() == "mine"
 
 
-def test_a_damaged_library_is_not_put_into_a_crate(damageable_library: Path, tmp_path: Path) -> None:
+def test_a_damaged_library_is_not_put_into_a_crate(damageable_library, tmp_path) -> None:
     with (damageable_library / "lib/static/libflashattention.a").open("r+b") as file:
         file.seek(1000)
         file.write(b"damage")
@@ -134,7 +134,7 @@ def test_a_damaged_library_is_not_put_into_a_crate(damageable_library: Path, tmp
     assert "libflashattention.a" in done.stderr
 
 
-def test_the_crate_holds_a_library_a_platform(damageable_library: Path, tmp_path: Path, cargo: Cargo) -> None:
+def test_the_crate_holds_a_library_a_platform(damageable_library, tmp_path, cargo) -> None:
     crate = tmp_path / "sys"
     assert link_cargo(crate, damageable_library).returncode == 0
     manifest = damageable_library / "manifest.json"

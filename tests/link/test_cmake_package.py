@@ -49,18 +49,14 @@ def configure(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]
         ("2.0...<2.8.3", False),
     ],
 )
-def test_versions_are_those_of_flash_attention_and_1_is_the_c_abi(
-    moved_library: Path, configure: Callable[..., subprocess.CompletedProcess[str]], asked: str, found: bool
-) -> None:
+def test_versions_are_those_of_flash_attention_and_1_is_the_c_abi(moved_library, configure, asked, found) -> None:
     done = configure(moved_library, f"find_package(FlashAttention {asked} REQUIRED COMPONENTS shared static)")
     assert (done.returncode == 0) is found, done.stderr
     if not found:
         assert "2.8.3" in done.stderr
 
 
-def test_a_part_that_is_not_there_is_named(
-    damageable_library: Path, configure: Callable[..., subprocess.CompletedProcess[str]]
-) -> None:
+def test_a_part_that_is_not_there_is_named(damageable_library, configure) -> None:
     (damageable_library / "lib/static/libflashattention.a").unlink()
     assert configure(damageable_library, "find_package(FlashAttention REQUIRED COMPONENTS shared)").returncode == 0
     done = configure(damageable_library, "find_package(FlashAttention REQUIRED COMPONENTS static)")
@@ -78,9 +74,7 @@ def test_a_part_that_is_not_there_is_named(
     assert "There are shared and static" in " ".join(unknown.stderr.split())
 
 
-def test_a_git_lfs_pointer_is_called_one(
-    damageable_library: Path, configure: Callable[..., subprocess.CompletedProcess[str]]
-) -> None:
+def test_a_git_lfs_pointer_is_called_one(damageable_library, configure) -> None:
     for name in ("shared/libflashattention.so.1", "static/libflashattention.a"):
         (damageable_library / "lib" / name).write_text(POINTER)
     for asked in ("", "COMPONENTS static", "COMPONENTS shared"):
@@ -89,9 +83,7 @@ def test_a_git_lfs_pointer_is_called_one(
         assert "git lfs pull" in " ".join(done.stderr.split())
 
 
-def test_a_library_for_another_cpu_is_skipped(
-    moved_library: Path, configure: Callable[..., subprocess.CompletedProcess[str]]
-) -> None:
+def test_a_library_for_another_cpu_is_skipped(moved_library, configure) -> None:
     done = configure(
         moved_library,
         "find_package(FlashAttention REQUIRED)",
@@ -102,9 +94,7 @@ def test_a_library_for_another_cpu_is_skipped(
     assert "2.8.3 (linux-x86_64)" in done.stderr
 
 
-def test_a_program_that_links_it_gets_no_cuda_runtime_and_no_cxx_run_time(
-    moved_library: Path, tmp_path: Path, configure: Callable[..., subprocess.CompletedProcess[str]]
-) -> None:
+def test_a_program_that_links_it_gets_no_cuda_runtime_and_no_cxx_run_time(moved_library, tmp_path, configure) -> None:
     lines = "find_package(FlashAttention 1 REQUIRED COMPONENTS static)\n"
     lines += "add_executable(p p.c)\ntarget_link_libraries(p PRIVATE FlashAttention::static)\n"
     (tmp_path / "p.c").write_text("int main(void) { return 0; }\n")
@@ -115,9 +105,7 @@ def test_a_program_that_links_it_gets_no_cuda_runtime_and_no_cxx_run_time(
     assert not [word for word in ("cudart", "stdc++") if word in command]
 
 
-def test_the_package_may_be_asked_for_twice(
-    moved_library: Path, configure: Callable[..., subprocess.CompletedProcess[str]]
-) -> None:
+def test_the_package_may_be_asked_for_twice(moved_library, configure) -> None:
     done = configure(
         moved_library,
         "find_package(FlashAttention REQUIRED COMPONENTS static)\nfind_package(FlashAttention REQUIRED)\n"

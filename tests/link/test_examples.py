@@ -59,9 +59,7 @@ def has_driver() -> bool:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
 
 
-def test_all_of_them_are_built_and_say_that_there_is_no_gpu(
-    built: tuple[Path, subprocess.CompletedProcess[str]],
-) -> None:
+def test_all_of_them_are_built_and_say_that_there_is_no_gpu(built) -> None:
     if has_driver():
         pytest.skip("this machine has an NVIDIA driver; tests/gpu has what runs there")
     _, done = built
@@ -74,9 +72,7 @@ def test_all_of_them_are_built_and_say_that_there_is_no_gpu(
 
 @pytest.mark.parametrize("kind", ["shared", "static"])
 @pytest.mark.parametrize("language", PROGRAMS)
-def test_a_program_needs_the_shared_library_or_nothing_from_us(
-    built: tuple[Path, subprocess.CompletedProcess[str]], language: str, kind: str
-) -> None:
+def test_a_program_needs_the_shared_library_or_nothing_from_us(built, language, kind) -> None:
     program = program_of(built[0], language, kind)
     assert ours(program) == need_of_library(kind)
 
@@ -105,9 +101,7 @@ def run_on_fakes(
 
 
 @pytest.mark.parametrize("language", PROGRAMS)
-def test_a_right_result_is_called_right_with_its_error_and_speed(
-    run_on_fakes: Callable[..., subprocess.CompletedProcess[str]], language: str
-) -> None:
+def test_a_right_result_is_called_right_with_its_error_and_speed(run_on_fakes, language) -> None:
     done = run_on_fakes(language)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
@@ -122,35 +116,27 @@ def test_a_right_result_is_called_right_with_its_error_and_speed(
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("language", PROGRAMS)
-def test_a_wrong_result_is_called_wrong(
-    run_on_fakes: Callable[..., subprocess.CompletedProcess[str]], language: str, fault: str
-) -> None:
+def test_a_wrong_result_is_called_wrong(run_on_fakes, language, fault) -> None:
     done = run_on_fakes(language, FAKE_FAULT=fault)
     assert done.returncode == 1
     assert done.stdout.splitlines()[-1] == "WRONG"
 
 
 @pytest.mark.parametrize("language", PROGRAMS)
-def test_a_refusal_ends_with_its_text(
-    run_on_fakes: Callable[..., subprocess.CompletedProcess[str]], language: str
-) -> None:
+def test_a_refusal_ends_with_its_text(run_on_fakes, language) -> None:
     done = run_on_fakes(language, FAKE_FAULT="refusal")
     assert done.returncode == 1
     assert "refused by the fake" in done.stdout
 
 
 @pytest.mark.parametrize("language", PROGRAMS)
-def test_a_driver_that_serves_no_gpu_is_not_taken_for_a_missing_one(
-    run_on_fakes: Callable[..., subprocess.CompletedProcess[str]], language: str
-) -> None:
+def test_a_driver_that_serves_no_gpu_is_not_taken_for_a_missing_one(run_on_fakes, language) -> None:
     done = run_on_fakes(language, FAKE_NO_DEVICE="1")
     assert done.returncode == 77
     assert "--gpus all" in done.stdout
 
 
-def test_prebuilt_programs_run_where_nothing_can_be_compiled(
-    built: tuple[Path, subprocess.CompletedProcess[str]], moved_library: Path, tmp_path: Path
-) -> None:
+def test_prebuilt_programs_run_where_nothing_can_be_compiled(built, moved_library, tmp_path) -> None:
     if has_driver():
         pytest.skip("this machine has an NVIDIA driver; tests/gpu has what runs there")
     prebuilt, tools = tmp_path / "prebuilt", tmp_path / "bin"

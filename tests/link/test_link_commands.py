@@ -45,7 +45,7 @@ def source(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["shared", "static"])
-def test_the_printed_cmake_lines_build_a_program(moved_library: Path, source: Path, sh: Sh, kind: str) -> None:
+def test_the_printed_cmake_lines_build_a_program(moved_library, source, sh, kind) -> None:
     tool("cmake")
     printed = link("cmake", f"--{kind}", "--library", moved_library)
     assert printed.returncode == 0, printed.stderr
@@ -78,9 +78,7 @@ LINES: dict[str, tuple[str, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize(("way", "kind"), [(way, kind) for way, (_, kinds) in LINES.items() for kind in kinds])
-def test_the_printed_lines_compile_and_link_a_program(
-    moved_library: Path, source: Path, sh: Sh, way: str, kind: str
-) -> None:
+def test_the_printed_lines_compile_and_link_a_program(moved_library, source, sh, way, kind) -> None:
     if way.startswith("pkg-config"):
         tool("pkg-config")
     of = (*(["--static"] if kind == "static" else []), "--library", moved_library)
@@ -94,7 +92,7 @@ def test_the_printed_lines_compile_and_link_a_program(
     assert (needed(program) == []) if kind == "none" else (ours(program) == need_of_library(kind))
 
 
-def test_scripts_get_one_path_or_one_document(moved_library: Path) -> None:
+def test_scripts_get_one_path_or_one_document(moved_library) -> None:
     of = ("--library", moved_library)
     assert link("cmake", "--prefix", *of).stdout == f"{moved_library}\n"
     assert link("pkg-config", "--dir", *of).stdout == f"{moved_library}/lib/pkgconfig\n"
@@ -105,14 +103,12 @@ def test_scripts_get_one_path_or_one_document(moved_library: Path) -> None:
 
 
 @pytest.mark.parametrize("get", [[], ["--get"]])
-def test_without_a_folder_it_is_the_library_that_get_takes(
-    quick_library: Path, real_depot: Path, get: list[str]
-) -> None:
+def test_without_a_folder_it_is_the_library_that_get_takes(quick_library, real_depot, get) -> None:
     found = link("cmake", "--prefix", *get, *SELECTION, "--depot", real_depot)
     assert found.stdout == f"{quick_library}\n"
 
 
-def test_who_names_no_selection_links_what_is_there_and_sees_what_it_has(quick_library: Path, real_depot: Path) -> None:
+def test_who_names_no_selection_links_what_is_there_and_sees_what_it_has(quick_library, real_depot) -> None:
     found = link("cmake", "--prefix", "--arch", "80", "--depot", real_depot)
     assert found.stdout == f"{quick_library}\n"
     assert "has only: fwd; head dims 64; bf16" in found.stderr
@@ -122,7 +118,7 @@ def test_who_names_no_selection_links_what_is_there_and_sees_what_it_has(quick_l
     assert link("cmake", "--prefix", "--arch", "100", "--depot", real_depot).returncode == 4, "it runs on no such GPU"
 
 
-def test_an_empty_depot_is_answered_with_the_command_that_fills_it(tmp_path: Path) -> None:
+def test_an_empty_depot_is_answered_with_the_command_that_fills_it(tmp_path) -> None:
     depot = tmp_path / "depot"
     done = link("cmake", *SELECTION, "--depot", depot, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (4, "")
@@ -130,7 +126,7 @@ def test_an_empty_depot_is_answered_with_the_command_that_fills_it(tmp_path: Pat
     assert not depot.exists(), "nothing was built"
 
 
-def test_a_library_that_does_not_serve_is_said_to_lack_what_it_lacks(quick_library: Path, real_depot: Path) -> None:
+def test_a_library_that_does_not_serve_is_said_to_lack_what_it_lacks(quick_library, real_depot) -> None:
     done = link("flags", "--profile", "quick", "--dtypes", "fp16", "--arch", "80", "--depot", real_depot)
     assert done.returncode == 4
     assert "lacks fwd_hdim64_fp16" in done.stderr
@@ -150,9 +146,7 @@ def test_a_library_that_does_not_serve_is_said_to_lack_what_it_lacks(quick_libra
     ],
     ids=["missing", "cut off", "another kind", "empty"],
 )
-def test_a_folder_that_is_not_a_library_is_refused(
-    damageable_library: Path, damage: Callable[[Path], object], code: int, said: str
-) -> None:
+def test_a_folder_that_is_not_a_library_is_refused(damageable_library, damage, code, said) -> None:
     damage(damageable_library)
     done = link("flags", "--library", damageable_library)
     assert (done.returncode, done.stdout) == (code, "")
@@ -169,9 +163,7 @@ def test_a_folder_that_is_not_a_library_is_refused(
         (None, "cannot be read"),
     ],
 )
-def test_what_no_linker_can_use_is_named_before_the_linker_sees_it(
-    damageable_library: Path, text: str | None, said: str
-) -> None:
+def test_what_no_linker_can_use_is_named_before_the_linker_sees_it(damageable_library, text, said) -> None:
     archive = damageable_library / "lib/static/libflashattention.a"
     archive.unlink()
     if text is not None:
@@ -183,7 +175,7 @@ def test_what_no_linker_can_use_is_named_before_the_linker_sees_it(
     assert link("flags", "--shared", "--library", damageable_library).returncode == 0
 
 
-def test_a_folder_and_a_selection_contradict_each_other(moved_library: Path) -> None:
+def test_a_folder_and_a_selection_contradict_each_other(moved_library) -> None:
     done = link("flags", "--library", moved_library, "--profile", "quick")
     assert done.returncode == 2
     assert "both were given" in done.stderr
@@ -198,7 +190,7 @@ def test_a_folder_and_a_selection_contradict_each_other(moved_library: Path) -> 
         (["/IC:\\a (b) & c\\include"], "'/IC:\\a (b) & c\\include'", '"/IC:\\a (b) & c\\include"'),
     ],
 )
-def test_arguments_are_quoted_where_the_shell_would_act_on_them(arguments: list[str], posix: str, cmd: str) -> None:
+def test_arguments_are_quoted_where_the_shell_would_act_on_them(arguments, posix, cmd) -> None:
     assert Shell.POSIX.join(arguments) == posix
     assert Shell.CMD.join(arguments) == cmd
 

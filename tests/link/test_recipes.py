@@ -47,7 +47,7 @@ def is_found_by_cmake(prefix: Path, folder: Path) -> bool:
 
 
 @pytest.mark.nvcc
-def test_what_the_conda_recipe_installs_is_found(moved_library: Path, tmp_path: Path) -> None:
+def test_what_the_conda_recipe_installs_is_found(moved_library, tmp_path) -> None:
     recipe = yaml.safe_load((EXAMPLES / "conda-forge/recipe.yaml").read_text())
     script = "\n".join(recipe["build"]["script"]["content"])
     for placeholder, value in CONDA.items():
@@ -68,7 +68,7 @@ def test_what_the_conda_recipe_installs_is_found(moved_library: Path, tmp_path: 
 
 @pytest.mark.nvcc
 @pytest.mark.parametrize("cpu", ["x64", "arm64"])
-def test_what_the_vcpkg_port_installs_is_found(moved_library: Path, tmp_path: Path, cpu: str) -> None:
+def test_what_the_vcpkg_port_installs_is_found(moved_library, tmp_path, cpu) -> None:
     calls = tmp_path / "calls"
     program = tmp_path / "bin/flashdepot"
     program.parent.mkdir()
@@ -101,7 +101,7 @@ def test_what_the_vcpkg_port_installs_is_found(moved_library: Path, tmp_path: Pa
     assert is_found_by_cmake(tmp_path / "packages", tmp_path / "p")
 
 
-def test_the_nix_flake_builds_by_a_command_that_is_one(tmp_path: Path) -> None:
+def test_the_nix_flake_builds_by_a_command_that_is_one(tmp_path) -> None:
     (tmp_path / "default.nix").write_text(f"{{ ... }}: ({STUB_NIXPKGS}).fakes\n")
     question = f"""
       let flake = import {EXAMPLES / "nix/flake.nix"};
@@ -121,7 +121,7 @@ def test_the_nix_flake_builds_by_a_command_that_is_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.nvcc
-def test_conan_makes_the_package_and_its_test_passes(moved_library: Path, tmp_path: Path) -> None:
+def test_conan_makes_the_package_and_its_test_passes(moved_library, tmp_path) -> None:
     conan, environment = tool("conan"), {**os.environ, "CONAN_HOME": str(tmp_path / "conan")}
     subprocess.run([conan, "profile", "detect"], env=environment, capture_output=True, check=True)
     for shared in ("False", "True"):

@@ -78,9 +78,7 @@ Build = Callable[[list[str]], subprocess.CompletedProcess[str]]
     ("kind", "needed"),
     [("shared", {"flashattention.dll": ("fa_fwd",)}), ("static", {"kernel32.dll": ("GetLastError",)})],
 )
-def test_the_printed_flags_build_a_program(
-    forged: ForgedLibrary, build: Build, tmp_path: Path, kind: str, needed: dict[str, tuple[str, ...]]
-) -> None:
+def test_the_printed_flags_build_a_program(forged, build, tmp_path, kind, needed) -> None:
     printed = link("flags", f"--{kind}", "--library", forged.root)
     built = build(shlex.split(printed.stdout))
     assert built.returncode == 0, built.stdout
@@ -96,9 +94,7 @@ def test_the_printed_flags_build_a_program(
         ("kernel32.lib", "undefined symbol: __declspec(dllimport) GetLastError"),
     ],
 )
-def test_without_one_of_the_flags_of_the_static_library_no_program_is_built(
-    forged: ForgedLibrary, build: Build, missing: str, said: str
-) -> None:
+def test_without_one_of_the_flags_of_the_static_library_no_program_is_built(forged, build, missing, said) -> None:
     arguments = shlex.split(link("flags", "--static", "--library", forged.root).stdout)
     arguments.remove(missing)
     built = build(arguments)
@@ -106,7 +102,7 @@ def test_without_one_of_the_flags_of_the_static_library_no_program_is_built(
     assert said in built.stdout
 
 
-def test_where_the_dll_is_found_is_said_with_the_flags_of_the_shared_library(forged: ForgedLibrary) -> None:
+def test_where_the_dll_is_found_is_said_with_the_flags_of_the_shared_library(forged) -> None:
     said = f"finds flashattention.dll in its own folder or on PATH: {forged.root}/lib/shared"
     assert said in link("flags", "--shared", "--library", forged.root).stderr
     for arguments in (["--static"], ["--shared", "--compile"], ["--shared", "--quiet"]):
@@ -116,9 +112,7 @@ def test_where_the_dll_is_found_is_said_with_the_flags_of_the_shared_library(for
 
 
 @pytest.mark.parametrize("kind", ["shared", "static"])
-def test_the_printed_line_and_remark_let_pkg_config_find_it(
-    forged: ForgedLibrary, build: Build, sh: Sh, tmp_path: Path, kind: str
-) -> None:
+def test_the_printed_line_and_remark_let_pkg_config_find_it(forged, build, sh, tmp_path, kind) -> None:
     if sh(tool("pkg-config"), "--msvc-syntax", "--version").returncode != 0:
         pytest.skip("this pkg-config does not know --msvc-syntax; pkgconf does")
     lines = link("pkg-config", f"--{kind}", "--library", forged.root).stdout
@@ -135,7 +129,7 @@ def test_the_printed_line_and_remark_let_pkg_config_find_it(
     assert ("flashattention.dll" in imports(tmp_path / "program.exe")) is (kind == "shared")
 
 
-def test_on_windows_the_lines_are_those_of_cmd(forged: ForgedLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_windows_the_lines_are_those_of_cmd(forged, monkeypatch) -> None:
     monkeypatch.setattr(link_commands, "sys", SimpleNamespace(platform="win32"))
 
     def printed(command: str) -> list[str]:
@@ -152,7 +146,7 @@ def test_on_windows_the_lines_are_those_of_cmd(forged: ForgedLibrary, monkeypatc
     assert flags.startswith(f'/MD "/I{forged.root}/include" /DFA_STATIC /link "/LIBPATH:{forged.root}/lib/static" ')
 
 
-def test_scripts_get_the_prefix_and_one_document(forged: ForgedLibrary) -> None:
+def test_scripts_get_the_prefix_and_one_document(forged) -> None:
     assert link("cmake", "--prefix", "--library", forged.root).stdout == f"{forged.root}\n"
     document = json.loads(link("flags", "--library", forged.root, "--json").stdout)
     assert document["platform"] == "windows-x86_64"
@@ -160,9 +154,7 @@ def test_scripts_get_the_prefix_and_one_document(forged: ForgedLibrary) -> None:
     assert document["link"] == ["/link", f"/LIBPATH:{forged.root}/lib/shared", "flashattention.lib"]
 
 
-def test_a_crate_has_the_library_for_windows_inside_and_bindings_of_its_header(
-    forged: ForgedLibrary, tmp_path: Path
-) -> None:
+def test_a_crate_has_the_library_for_windows_inside_and_bindings_of_its_header(forged, tmp_path) -> None:
     done = link("cargo", tmp_path / "sys", "--library", forged.root)
     assert (done.returncode, done.stdout) == (0, f"{tmp_path / 'sys'}\n")
     for name in ("shared/flashattention.dll", "shared/flashattention.lib", "static/flashattention.lib"):
@@ -173,7 +165,7 @@ def test_a_crate_has_the_library_for_windows_inside_and_bindings_of_its_header(
 
 
 @pytest.mark.parametrize("name", ["lib/shared/flashattention.lib", "lib/shared/flashattention.dll"])
-def test_a_pointer_in_place_of_the_dll_or_its_import_library_is_named(damageable: Path, name: str) -> None:
+def test_a_pointer_in_place_of_the_dll_or_its_import_library_is_named(damageable, name) -> None:
     (damageable / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
     for command in ("cmake", "pkg-config", "flags"):
         done = link(command, "--shared", "--library", damageable)
@@ -182,7 +174,7 @@ def test_a_pointer_in_place_of_the_dll_or_its_import_library_is_named(damageable
     assert link("flags", "--static", "--library", damageable).returncode == 0
 
 
-def test_a_library_of_a_system_that_none_is_made_for_is_refused(damageable: Path) -> None:
+def test_a_library_of_a_system_that_none_is_made_for_is_refused(damageable) -> None:
     manifest = damageable / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"windows-x86_64"', '"darwin-arm64"'))
     for command in ("cmake", "pkg-config", "flags"):

@@ -103,9 +103,7 @@ def cmake() -> None:
 CHECK_FAIL = "_ZN3c106detail14torchCheckFailEPKcS2_jRKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
 
 
-def test_a_program_compiles_links_loads_and_calls_the_extension(
-    wheel: Path, environment: TorchEnvironment, tmp_path: Path, cmake: None
-) -> None:
+def test_a_program_compiles_links_loads_and_calls_the_extension(wheel, environment, tmp_path, cmake) -> None:
     done = link_wheel(wheel, "--python", environment.python, "--out", tmp_path / "package", "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
@@ -118,9 +116,7 @@ def test_a_program_compiles_links_loads_and_calls_the_extension(
     assert ran.stdout == "2: 42 7\n", ran.stdout + ran.stderr
 
 
-def test_functions_in_upstreams_namespace_are_declared_there(
-    environment: TorchEnvironment, tmp_path: Path, cmake: None
-) -> None:
+def test_functions_in_upstreams_namespace_are_declared_there(environment, tmp_path, cmake) -> None:
     namespaced = make_wheel(tmp_path, environment, "-DIN_NAMESPACE")
     done = link_wheel(namespaced, "--python", environment.python, "--out", tmp_path / "package")
     assert done.returncode == 0, done.stderr
@@ -128,7 +124,7 @@ def test_functions_in_upstreams_namespace_are_declared_there(
     assert ran.stdout == "2: 42 7\n", ran.stdout + ran.stderr
 
 
-def test_a_torch_of_pybind11_3_spells_types_in_two_ways(environment: TorchEnvironment, tmp_path: Path) -> None:
+def test_a_torch_of_pybind11_3_spells_types_in_two_ways(environment, tmp_path) -> None:
     newest = make_wheel(
         tmp_path,
         environment,
@@ -141,7 +137,7 @@ def test_a_torch_of_pybind11_3_spells_types_in_two_ways(environment: TorchEnviro
 
 
 def test_another_torch_is_refused_by_the_symbol_that_it_lacks_and_when_forced_fails_by_that_symbol(
-    wheel: Path, tmp_path: Path, cmake: None
+    wheel, tmp_path, cmake
 ) -> None:
     other = make_environment(tmp_path / "other", "2.4.1", "-DWITHOUT_CHECK")
     refused = link_wheel(wheel, "--python", other.python, "--out", tmp_path / "package")
@@ -157,16 +153,14 @@ def test_another_torch_is_refused_by_the_symbol_that_it_lacks_and_when_forced_fa
     assert "undefined reference to `c10::detail::torchCheckFail(" in built.stdout + built.stderr
 
 
-def test_a_torch_with_every_symbol_is_refused_when_the_wheel_requires_another(wheel: Path, tmp_path: Path) -> None:
+def test_a_torch_with_every_symbol_is_refused_when_the_wheel_requires_another(wheel, tmp_path) -> None:
     newer = make_environment(tmp_path / "newer", "2.5.1+cu124")
     done = link_wheel(wheel, "--python", newer.python, "--out", tmp_path / "package")
     assert done.returncode == 4
     assert "it requires torch<2.5,>=2.4 | torch 2.5.1+cu124" in done.stderr
 
 
-def test_an_environment_without_torch_is_asked_for_one(
-    wheel: Path, environment: TorchEnvironment, tmp_path: Path
-) -> None:
+def test_an_environment_without_torch_is_asked_for_one(wheel, environment, tmp_path) -> None:
     without = tmp_path / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(without)], check=True)
     done = link_wheel(wheel, "--python", without, "--out", tmp_path / "package")
@@ -178,9 +172,7 @@ def test_an_environment_without_torch_is_asked_for_one(
 
 
 @pytest.mark.parametrize("returns", ["torch.Tensor", "None"])
-def test_a_return_type_that_is_not_known_is_not_guessed(
-    environment: TorchEnvironment, tmp_path: Path, returns: str
-) -> None:
+def test_a_return_type_that_is_not_known_is_not_guessed(environment, tmp_path, returns) -> None:
     unclear = make_wheel(tmp_path, environment, returns=returns)
     done = link_wheel(unclear, "--python", environment.python, "--out", tmp_path / "package")
     assert done.returncode == 4
@@ -188,9 +180,7 @@ def test_a_return_type_that_is_not_known_is_not_guessed(
     assert not (tmp_path / "package").exists()
 
 
-def test_a_damaged_wheel_is_refused_even_when_forced(
-    wheel: Path, environment: TorchEnvironment, tmp_path: Path
-) -> None:
+def test_a_damaged_wheel_is_refused_even_when_forced(wheel, environment, tmp_path) -> None:
     damaged = tmp_path / wheel.name
     damaged.write_bytes(wheel.read_bytes()[:-200])
     done = link_wheel(damaged, "--python", environment.python, "--out", tmp_path / "package", "--force")
@@ -198,7 +188,7 @@ def test_a_damaged_wheel_is_refused_even_when_forced(
     assert not (tmp_path / "package").exists()
 
 
-def test_what_is_not_a_wheel_is_refused(environment: TorchEnvironment, tmp_path: Path) -> None:
+def test_what_is_not_a_wheel_is_refused(environment, tmp_path) -> None:
     library = environment.torch / "lib" / "libc10.so"
     done = link_wheel(library, "--python", environment.python, "--out", tmp_path / "package")
     assert done.returncode == 2
@@ -206,7 +196,7 @@ def test_what_is_not_a_wheel_is_refused(environment: TorchEnvironment, tmp_path:
 
 
 def test_a_folder_of_somebody_elses_is_left_untouched_and_an_own_one_is_written_again(
-    wheel: Path, environment: TorchEnvironment, tmp_path: Path
+    wheel, environment, tmp_path
 ) -> None:
     other = tmp_path / "other"
     other.mkdir()

@@ -58,12 +58,12 @@ def defined(declaration: str) -> str:
 
 
 @pytest.mark.parametrize(("name", "parameters"), PUBLISHED.items())
-def test_a_published_name_is_read_as_it_was_declared(name: str, parameters: str) -> None:
+def test_a_published_name_is_read_as_it_was_declared(name, parameters) -> None:
     assert ", ".join(parse_function(name).parameters) == parameters
 
 
 @pytest.mark.parametrize("signature", SIGNATURES)
-def test_a_declaration_made_from_a_name_mangles_to_that_name(signature: str, tmp_path: Path) -> None:
+def test_a_declaration_made_from_a_name_mangles_to_that_name(signature, tmp_path) -> None:
     (name,) = mangled(TYPES + defined(signature), tmp_path)
     function = parse_function(name)
     declaration = function.declaration("void")
@@ -89,7 +89,7 @@ def test_a_declaration_made_from_a_name_mangles_to_that_name(signature: str, tmp
         "mha_fwd",
     ],
 )
-def test_what_the_decoder_does_not_know_is_refused(name: str) -> None:
+def test_what_the_decoder_does_not_know_is_refused(name) -> None:
     with pytest.raises(UnreadableNameError):
         parse_function(name)
 

@@ -38,7 +38,7 @@ def manifest(request: pytest.FixtureRequest) -> Manifest:
     return request.param  # type: ignore[no-any-return]
 
 
-def test_it_is_what_the_schema_of_cyclonedx_wants(manifest: Manifest) -> None:
+def test_it_is_what_the_schema_of_cyclonedx_wants(manifest) -> None:
     text = sbom(manifest, "flash-attn", "2.8.3+cu13.sm90", "pkg:pypi/flash-attn@2.8.3%2Bcu13.sm90").decode()
     from cyclonedx.schema import SchemaVersion  # noqa: PLC0415  (two seconds, which only this test should wait)
     from cyclonedx.validation.json import JsonStrictValidator  # noqa: PLC0415
@@ -46,7 +46,7 @@ def test_it_is_what_the_schema_of_cyclonedx_wants(manifest: Manifest) -> None:
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
 
 
-def test_every_part_is_in_it_with_its_licence_and_every_tool_with_its_digest(manifest: Manifest) -> None:
+def test_every_part_is_in_it_with_its_licence_and_every_tool_with_its_digest(manifest) -> None:
     document = json.loads(sbom(manifest, "flash-attn", "2.8.3"))
     listed = {part["name"]: part["licenses"][0]["expression"] for part in document["components"]}
     assert listed == {part.name: part.licence for part in parts(manifest)}
@@ -58,14 +58,14 @@ def test_every_part_is_in_it_with_its_licence_and_every_tool_with_its_digest(man
     assert dependencies["dependsOn"] == [part["bom-ref"] for part in document["components"]]
 
 
-def test_the_same_library_gives_the_same_bytes_and_another_one_another_serial_number(manifest: Manifest) -> None:
+def test_the_same_library_gives_the_same_bytes_and_another_one_another_serial_number(manifest) -> None:
     first = sbom(manifest, "flash-attn", "2.8.3")
     assert sbom(manifest, "flash-attn", "2.8.3") == first
     other = sbom(replace(manifest, recipe_key="0" * 64), "flash-attn", "2.8.3")
     assert json.loads(other)["serialNumber"] != json.loads(first)["serialNumber"]
 
 
-def test_the_licence_expression_is_one_that_metadata_may_have(manifest: Manifest) -> None:
+def test_the_licence_expression_is_one_that_metadata_may_have(manifest) -> None:
     expression = licence_expression(manifest)
     assert canonicalize_license_expression(expression) == expression
 

@@ -135,7 +135,7 @@ def test_a_url_leads_to_the_name_of_its_file(url):
 
 
 @pytest.mark.parametrize("text", ["90", "9.0", "sm_90", "compute_90", " SM_90 "])
-def test_a_compute_capability_reads_in_every_spelling_of_the_field(text: str) -> None:
+def test_a_compute_capability_reads_in_every_spelling_of_the_field(text) -> None:
     assert Architecture.parse(text) == Architecture(9, 0)
 
 
@@ -146,7 +146,7 @@ def test_two_digit_generations_are_not_mistaken_for_one_digit_ones() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "9", "hopper", "9.0.1", "sm_", "-90", "90b"])
-def test_an_unknown_architecture_is_refused_with_examples(text: str) -> None:
+def test_an_unknown_architecture_is_refused_with_examples(text) -> None:
     with pytest.raises(UsageError, match="expected a compute capability such as"):
         Architecture.parse(text)
 
@@ -171,7 +171,7 @@ def test_an_unknown_architecture_is_refused_with_examples(text: str) -> None:
         ("100f", "10.3", True),
     ],
 )
-def test_machine_code_runs_on_its_own_generation_from_its_minor_version_on(sass: str, gpu: str, runs: bool) -> None:
+def test_machine_code_runs_on_its_own_generation_from_its_minor_version_on(sass, gpu, runs) -> None:
     assert Architecture.parse(sass).runs_on(Architecture.parse(gpu)) is runs
 
 
@@ -220,7 +220,7 @@ def test_a_selection_survives_its_json() -> None:
         (s.parse_passes, "", "empty"),
     ],
 )
-def test_unknown_words_are_refused_with_the_known_ones(parse: object, text: str, said: str) -> None:
+def test_unknown_words_are_refused_with_the_known_ones(parse, text, said) -> None:
     with pytest.raises(UsageError, match=said.replace("(", r"\(")):
         parse(text)  # type: ignore[operator]
 
@@ -242,7 +242,7 @@ PARTS = st.tuples(
 
 @settings(max_examples=400, deadline=None)
 @given(PARTS.map("".join), PARTS.map("".join))
-def test_two_versions_are_ordered_as_packaging_orders_them(one: str, other: str) -> None:
+def test_two_versions_are_ordered_as_packaging_orders_them(one, other) -> None:
     assert (version_key(one) < version_key(other)) == (Version(one) < Version(other))
     assert (version_key(one) == version_key(other)) == (Version(one) == Version(other))
 

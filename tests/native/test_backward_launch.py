@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import random
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from test_forward_launch import strided
 
 from support.fa_abi import BackwardArgs, Dtype, Flag, Status, Tensor, backward_args
-from support.stub_library import DEVICES, FEATURES, HEAD_DIMS, Selection, Stub, units_of
+from support.stub_library import DEVICES, FEATURES, HEAD_DIMS, Selection, units_of
 
 CU = {"cu_seqlens_q": 0x100000, "cu_seqlens_k": 0x110000}
 WORKSPACE = 0x7000_0000
@@ -75,7 +74,7 @@ def seen_by_kernels(launch: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_every_parameter_is_the_one_that_upstream_passes(full: Stub, seed: int) -> None:
+def test_every_parameter_is_the_one_that_upstream_passes(full, seed) -> None:
     rng = random.Random(seed)
     for _ in range(500):
         args = random_args(rng)
@@ -134,14 +133,14 @@ def assert_sums(args: BackwardArgs, launch: dict[str, Any], sums: list[dict[str,
 
 
 @pytest.mark.parametrize("head_dim", range(8, 264, 8))
-def test_every_head_dim_runs_in_the_next_unit_up(full: Stub, head_dim: int) -> None:
+def test_every_head_dim_runs_in_the_next_unit_up(full, head_dim) -> None:
     assert full.bwd(backward_args(head_dim=head_dim)).status is Status.OK
     (launch,) = full.launches()
     unit = next(dim for dim in HEAD_DIMS if dim >= head_dim)
     assert (launch["unit_head_dim"], launch["d_rounded"], launch["d"]) == (unit, unit, head_dim)
 
 
-def test_the_workspace_must_be_as_large_as_bwd_workspace_says(full: Stub) -> None:
+def test_the_workspace_must_be_as_large_as_bwd_workspace_says(full) -> None:
     for fields in (
         {},
         {"heads_k": 1},
@@ -157,14 +156,14 @@ def test_the_workspace_must_be_as_large_as_bwd_workspace_says(full: Stub) -> Non
 
 
 @pytest.mark.parametrize("device", [0, 2])
-def test_deterministic_parts_come_from_the_number_of_sms(full: Stub, device: int) -> None:
+def test_deterministic_parts_come_from_the_number_of_sms(full, device) -> None:
     part = 2 * 128 * 4 * 64 * 4
     args = backward_args(flags=Flag.DETERMINISTIC, device=device)
     assert full.bwd_workspace(args)[1] == part * -(-DEVICES[device][2] // 8)
     assert full.bwd_workspace(backward_args(device=device))[1] == part
 
 
-def test_no_queries_zero_the_gradients_of_the_keys(full: Stub) -> None:
+def test_no_queries_zero_the_gradients_of_the_keys(full) -> None:
     for fields, batch, rows in (({"seqlen_q": 0}, 2, 128), ({"total_q": 0, "total_k": 77, **CU}, 1, 77)):
         args = backward_args(heads_k=2, stream=0x77, workspace=None, workspace_bytes=0, **fields)
         for name in ("q", "k", "v", "o", "d_o", "dq"):
@@ -179,7 +178,7 @@ def test_no_queries_zero_the_gradients_of_the_keys(full: Stub) -> None:
         assert all(launch["stream"] == 0x77 for launch in launches)
 
 
-def test_no_keys_zero_the_gradient_of_the_queries(full: Stub) -> None:
+def test_no_keys_zero_the_gradient_of_the_queries(full) -> None:
     for fields, batch, rows, padded in (
         ({"seqlen_k": 0}, 2, 100, 2 * 128),
         ({"total_k": 0, "total_q": 77, **CU}, 1, 77, 77 + 256),
@@ -201,7 +200,7 @@ def test_no_keys_zero_the_gradient_of_the_queries(full: Stub) -> None:
 
 
 @pytest.mark.parametrize(("fields", "rows"), [({}, 2 * 128), ({**CU, "total_q": 77, "total_k": 90}, 77 + 256)])
-def test_a_softmax_d_that_is_not_wanted_is_in_the_workspace(full: Stub, fields: dict[str, int], rows: int) -> None:
+def test_a_softmax_d_that_is_not_wanted_is_in_the_workspace(full, fields, rows) -> None:
     args = backward_args(**{"seqlen_q": 100, **fields})
     before = full.bwd_workspace(args)[1]
     args.softmax_d = None
@@ -215,12 +214,12 @@ def test_a_softmax_d_that_is_not_wanted_is_in_the_workspace(full: Stub, fields: 
 
 
 @pytest.mark.parametrize("fields", [{"batch": 0}, {"seqlen_q": 0, "seqlen_k": 0}, {**CU}, {"batch": 0, **CU}])
-def test_nothing_at_all_launches_nothing(full: Stub, fields: dict[str, int]) -> None:
+def test_nothing_at_all_launches_nothing(full, fields) -> None:
     assert full.bwd(backward_args(**fields)).status is Status.OK
     assert full.launches() == []
 
 
-def test_dropout_in_head_dim_256_needs_shared_memory(full: Stub) -> None:
+def test_dropout_in_head_dim_256_needs_shared_memory(full) -> None:
     fields = {"dropout": 0.1, "rng_state": 0x150000}
     answer = full.bwd(backward_args(head_dim=200, device=1, **fields))
     assert answer.status is Status.UNSUPPORTED
@@ -231,16 +230,14 @@ def test_dropout_in_head_dim_256_needs_shared_memory(full: Stub) -> None:
     assert full.bwd(backward_args(head_dim=256, device=0, **fields)).status is Status.OK
 
 
-def test_a_row_stride_that_the_kernels_cannot_step_over_is_refused(full: Stub) -> None:
+def test_a_row_stride_that_the_kernels_cannot_step_over_is_refused(full) -> None:
     answer = full.bwd(backward_args(d_o=Tensor(0x50000, 1 << 40, 1 << 24, 64)))
     assert answer.status is Status.UNSUPPORTED
     assert "d_o.row_stride is 16777216; the backward kernels" in answer.text
 
 
 @pytest.mark.parametrize("bits", [32, 64])
-def test_old_kernels_are_not_given_a_dq_that_they_cannot_index(
-    build_stub: Callable[[Selection], Stub], bits: int
-) -> None:
+def test_old_kernels_are_not_given_a_dq_that_they_cannot_index(build_stub, bits) -> None:
     stub = build_stub(Selection(bwd=units_of((128,)), features=FEATURES, upstream="2.8.3", dq_index_bits=bits))
     stub.reset()
     args = backward_args(batch=8, seqlen_q=1 << 16, seqlen_k=128, heads_q=32, heads_k=32, head_dim=128)
@@ -265,7 +262,7 @@ def test_old_kernels_are_not_given_a_dq_that_they_cannot_index(
         ("cudaSetDevice", {}),
     ],
 )
-def test_an_error_of_cuda_becomes_a_status_and_a_text(full: Stub, call: str, fields: dict[str, int]) -> None:
+def test_an_error_of_cuda_becomes_a_status_and_a_text(full, call, fields) -> None:
     full.fails(call, 719)
     answer = full.bwd(backward_args(device=2, **fields))
     assert answer.status is Status.CUDA
@@ -283,7 +280,7 @@ def test_an_error_of_cuda_becomes_a_status_and_a_text(full: Stub, call: str, fie
     ],
 )  # fmt: skip
 def test_a_library_without_the_unit_or_feature_says_what_would_have_it(
-    build_stub: Callable[[Selection], Stub], selection: Selection, fields: dict[str, Any], fragments: list[str]
+    build_stub, selection, fields, fragments
 ) -> None:
     stub = build_stub(selection)
     stub.reset()
@@ -295,7 +292,7 @@ def test_a_library_without_the_unit_or_feature_says_what_would_have_it(
 
 
 @pytest.mark.parametrize("call", ["cudaGetDevice", "cudaDeviceGetAttribute"])
-def test_upstreams_questions_about_the_device_do_not_end_the_program(full: Stub, call: str) -> None:
+def test_upstreams_questions_about_the_device_do_not_end_the_program(full, call) -> None:
     failure = ctypes.c_int(-1)
     assert full.c.stub_upstream_multiprocessors(ctypes.byref(failure)) == 108
     assert failure.value == 0

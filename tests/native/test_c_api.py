@@ -26,7 +26,7 @@ def has_gpu() -> bool:
     return program is not None and subprocess.run([program, "-L"], capture_output=True, check=False).returncode == 0
 
 
-def test_build_info_says_what_quick_holds(library: Library, contents: Contents) -> None:
+def test_build_info_says_what_quick_holds(library, contents) -> None:
     assert contents.version == library.c.fa_version() == 10000
     assert contents.units == {(Pass.FWD, Dtype.BF16, 64, False), (Pass.FWD, Dtype.BF16, 64, True)}
     assert contents.features == Feature(0)
@@ -37,7 +37,7 @@ def test_build_info_says_what_quick_holds(library: Library, contents: Contents) 
     assert contents.flashdepot
 
 
-def test_build_info_fills_as_much_as_the_caller_knows(library: Library) -> None:
+def test_build_info_fills_as_much_as_the_caller_knows(library) -> None:
     class Longer(ctypes.Structure):
         _fields_ = [("known", Info), ("later", ctypes.c_uint64)]
 
@@ -53,18 +53,18 @@ def test_build_info_fills_as_much_as_the_caller_knows(library: Library) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 7, 5000])
-def test_build_info_refuses_a_size_that_cannot_be_one(library: Library, size: int) -> None:
+def test_build_info_refuses_a_size_that_cannot_be_one(library, size) -> None:
     assert library.c.fa_build_info(Info(size=size)) == Status.INVALID
     assert f"size is {size}" in library.last_error()
 
 
-def test_every_status_has_its_name(library: Library) -> None:
+def test_every_status_has_its_name(library) -> None:
     names = [library.c.fa_status_string(status).decode() for status in Status]
     assert names == [f"FA_STATUS_{status.name}" for status in Status]
     assert library.c.fa_status_string(99) == b"unknown fa_status"
 
 
-def test_null_arguments_are_refused(library: Library) -> None:
+def test_null_arguments_are_refused(library) -> None:
     for function in ("fa_fwd", "fa_bwd", "fa_build_info"):
         assert getattr(library.c, function)(None) == Status.INVALID
         assert "is NULL" in library.last_error()
@@ -72,7 +72,7 @@ def test_null_arguments_are_refused(library: Library) -> None:
 
 
 @pytest.mark.parametrize("fields", [{"batch": 0}, {"seqlen_q": 0}])
-def test_nothing_to_compute_is_done_at_once_and_needs_no_gpu(library: Library, fields: dict[str, int]) -> None:
+def test_nothing_to_compute_is_done_at_once_and_needs_no_gpu(library, fields) -> None:
     args = forward_args(q__data=None, k__data=None, v__data=None, o__data=None, lse=None, **fields)
     assert library.fwd(args).status is Status.OK
 
@@ -89,18 +89,18 @@ def longer_args(later: int) -> ForwardArgs:
     return longer.known
 
 
-def test_a_newer_caller_that_sets_nothing_new_is_served(library: Library) -> None:
+def test_a_newer_caller_that_sets_nothing_new_is_served(library) -> None:
     assert library.fwd(longer_args(later=0)).status is Status.OK
 
 
-def test_a_newer_caller_that_sets_a_newer_field_is_refused(library: Library) -> None:
+def test_a_newer_caller_that_sets_a_newer_field_is_refused(library) -> None:
     answer = library.fwd(longer_args(later=1))
     assert answer.status is Status.INVALID
     assert "size is 696" in answer.text
     assert "688 bytes of fa_fwd_args that this library (version 1.0) knows" in answer.text
 
 
-def test_an_older_caller_reads_as_zeros_beyond_its_end(library: Library) -> None:
+def test_an_older_caller_reads_as_zeros_beyond_its_end(library) -> None:
     args = forward_args(seqlen_q=0, size=ForwardArgs.alibi_slopes.offset)
     args.alibi_slopes = 0x60001  # beyond the end of this caller's struct
     args.cu_seqlens_q = 0x60000
@@ -108,7 +108,7 @@ def test_an_older_caller_reads_as_zeros_beyond_its_end(library: Library) -> None
     assert "dtype is 0" in library.fwd(forward_args(size=ForwardArgs.dtype.offset)).text
 
 
-def test_the_error_text_belongs_to_the_thread(library: Library) -> None:
+def test_the_error_text_belongs_to_the_thread(library) -> None:
     seen: list[str] = []
 
     def other() -> None:
@@ -124,14 +124,14 @@ def test_the_error_text_belongs_to_the_thread(library: Library) -> None:
     assert "batch is -2" in library.last_error()
 
 
-def test_a_success_leaves_the_error_text_untouched(library: Library) -> None:
+def test_a_success_leaves_the_error_text_untouched(library) -> None:
     library.fwd(forward_args(batch=-2))
     assert library.fwd(forward_args(batch=0)).status is Status.OK
     assert "batch is -2" in library.last_error()
 
 
 @pytest.mark.skipif(has_gpu(), reason="this machine has a GPU")
-def test_without_a_gpu_the_answer_says_so(library: Library) -> None:
+def test_without_a_gpu_the_answer_says_so(library) -> None:
     args = forward_args()
     for answer in (library.fwd(args), library.supports(0, args), library.fwd_workspace(args)[0]):
         assert answer.status is Status.CUDA
@@ -139,7 +139,7 @@ def test_without_a_gpu_the_answer_says_so(library: Library) -> None:
         assert "nvidia-smi" in answer.text
 
 
-def test_the_shared_library_exports_the_api_and_nothing_else(quick_library: Path) -> None:
+def test_the_shared_library_exports_the_api_and_nothing_else(quick_library) -> None:
     command = ["nm", "-D", "--defined-only", str(quick_library / "lib" / "shared" / "libflashattention.so")]
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     names = {line.split()[-1] for line in listed.splitlines()} - {"FA_1"}  # some linkers list the version itself
@@ -175,9 +175,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: str(path.relative_to(NATIVE)))
-def test_an_object_refers_to_the_c_library_only(
-    source: Path, config: Path, source_trees: dict[str, Path], cuda_include: Path, tmp_path: Path
-) -> None:
+def test_an_object_refers_to_the_c_library_only(source, config, source_trees, cuda_include, tmp_path) -> None:
     folders = [config, *(NATIVE / name for name in ("include", "src", "shim", "driver"))]
     output = tmp_path / "object.o"
     run(
@@ -198,7 +196,7 @@ def program(upstream_tree: Path, cuda_include: Path, tmp_path_factory: pytest.Te
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_random_calls_are_answered_and_no_sanitizer_complains(program: Path, seed: int) -> None:
+def test_random_calls_are_answered_and_no_sanitizer_complains(program, seed) -> None:
     done = subprocess.run([str(program), str(seed), "20000"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr[:3000]) == (0, "")
     ok, invalid, unsupported, no_kernel, too_small, cuda, internal, unknown = map(int, done.stdout.split())

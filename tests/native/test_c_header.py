@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from support.fa_abi import ABI, STRUCTS
-from support.stub_library import NATIVE, Stub, run
+from support.stub_library import NATIVE, run
 from support.tools import needs
 
 HEADER = NATIVE / "include" / "flash_attention.h"
@@ -65,9 +65,7 @@ MSVC = ("--target=x86_64-pc-windows-msvc", "-fms-extensions", "-fms-compatibilit
     ],
     ids=lambda value: value if isinstance(value, str) else "windows" if MSVC[0] in value else "",
 )
-def test_header_compiles_without_a_warning(
-    compiler: str, standard: str, options: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_header_compiles_without_a_warning(compiler, standard, options, tmp_path) -> None:
     if shutil.which(compiler) is None:
         pytest.skip(f"{compiler} is not installed")
     source = tmp_path / ("user.cpp" if compiler.endswith("++") else "user.c")
@@ -116,7 +114,7 @@ def headers(tmp_path: Path) -> dict[str, Path]:
     return {name: tmp_path / name for name in texts}
 
 
-def test_old_programs_run_with_a_new_library_and_new_programs_with_an_old_one(full: Stub, tmp_path: Path) -> None:
+def test_old_programs_run_with_a_new_library_and_new_programs_with_an_old_one(full, tmp_path) -> None:
     (tmp_path / "program.c").write_text(PROGRAM)
     said = {}
     for name, include in headers(tmp_path).items():
@@ -135,7 +133,7 @@ def test_header_includes_nothing_but_stdint() -> None:
     assert includes == ["#include <stdint.h>"]
 
 
-def test_layout_in_c_is_the_one_of_the_ctypes_binding(tmp_path: Path) -> None:
+def test_layout_in_c_is_the_one_of_the_ctypes_binding(tmp_path) -> None:
     lines = []
     expected = []
     for name, struct in STRUCTS.items():
@@ -156,12 +154,12 @@ def test_layout_in_c_is_the_one_of_the_ctypes_binding(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", STRUCTS)
-def test_structs_have_no_padding(name: str) -> None:
+def test_structs_have_no_padding(name) -> None:
     struct = STRUCTS[name]
     assert sum(getattr(struct, field).size for field, *_ in struct._fields_) == ctypes.sizeof(struct)
 
 
-def test_a_struct_that_moved_a_field_does_not_compile(tmp_path: Path) -> None:
+def test_a_struct_that_moved_a_field_does_not_compile(tmp_path) -> None:
     header = HEADER.read_text()
     moved = header.replace("  float scale; ", "  float inserted, scale; ")
     assert moved != header
@@ -200,7 +198,7 @@ def what_broke(header: str, folder: Path) -> list[str]:
 
 
 @needs("abidiff", "gcc")
-def test_nothing_of_1_0_has_changed(tmp_path: Path) -> None:
+def test_nothing_of_1_0_has_changed(tmp_path) -> None:
     assert what_broke(HEADER.read_text(), tmp_path) == []
 
 
@@ -230,6 +228,6 @@ def test_nothing_of_1_0_has_changed(tmp_path: Path) -> None:
         "function-removed",
     ],
 )
-def test_what_breaks_programs_is_not_taken_for_growth(before: str, after: str, breaks: bool, tmp_path: Path) -> None:
+def test_what_breaks_programs_is_not_taken_for_growth(before, after, breaks, tmp_path) -> None:
     assert before in HEADER.read_text()
     assert bool(what_broke(HEADER.read_text().replace(before, after, 1), tmp_path)) is breaks

@@ -29,7 +29,7 @@ def loaded(libraries: Libraries) -> tuple[Driver, Program]:
 
 
 @apart
-def test_a_launch_reaches_the_driver_as_it_was_written(libraries: Libraries) -> None:
+def test_a_launch_reaches_the_driver_as_it_was_written(libraries) -> None:
     driver, program = loaded(libraries)
     assert program.launch(kernel=42, blocks=9, shared=70_000, stream=0x1234, value=0x1122334455667788) == SUCCESS
     [launch] = driver.calls("launch")
@@ -48,7 +48,7 @@ def test_a_launch_reaches_the_driver_as_it_was_written(libraries: Libraries) -> 
 
 
 @apart
-def test_a_fatbin_is_loaded_when_its_first_kernel_is_launched(libraries: Libraries) -> None:
+def test_a_fatbin_is_loaded_when_its_first_kernel_is_launched(libraries) -> None:
     driver, program = loaded(libraries)
     assert driver.calls() == []
     for kernel in (2, 4, 2, 598):
@@ -61,9 +61,7 @@ def test_a_fatbin_is_loaded_when_its_first_kernel_is_launched(libraries: Librari
 
 
 @apart
-def test_a_kernel_of_two_fatbins_comes_from_the_first_and_one_registered_twice_is_loaded_once(
-    libraries: Libraries,
-) -> None:
+def test_a_kernel_of_two_fatbins_comes_from_the_first_and_one_registered_twice_is_loaded_once(libraries) -> None:
     driver, program = loaded(libraries)
     for kernel in (0, 2):
         assert program.launch(kernel) == SUCCESS
@@ -73,14 +71,14 @@ def test_a_kernel_of_two_fatbins_comes_from_the_first_and_one_registered_twice_i
 
 
 @apart
-def test_every_one_of_many_kernels_is_found(libraries: Libraries) -> None:
+def test_every_one_of_many_kernels_is_found(libraries) -> None:
     driver, program = loaded(libraries)
     assert [program.launch(kernel) for kernel in range(600) if kernel != 7] == [SUCCESS] * 599
     assert {launch["kernel"] for launch in driver.calls("launch")} == {f"kernel_{i:03}" for i in range(600) if i != 7}
 
 
 @apart
-def test_streams_of_the_legacy_and_the_per_thread_kind_pass_through(libraries: Libraries) -> None:
+def test_streams_of_the_legacy_and_the_per_thread_kind_pass_through(libraries) -> None:
     driver, program = loaded(libraries)
     for stream in (0, 1, 2):
         assert program.launch(stream=stream) == SUCCESS
@@ -89,7 +87,7 @@ def test_streams_of_the_legacy_and_the_per_thread_kind_pass_through(libraries: L
 
 
 @apart
-def test_memory_and_the_device_are_the_drivers_business(libraries: Libraries) -> None:
+def test_memory_and_the_device_are_the_drivers_business(libraries) -> None:
     driver, program = loaded(libraries)
     data = ctypes.c_void_p()
     assert program.c.cudaMallocAsync(ctypes.byref(data), 64, 5) == SUCCESS
@@ -108,7 +106,7 @@ def test_memory_and_the_device_are_the_drivers_business(libraries: Libraries) ->
 
 
 @apart
-def test_the_context_that_the_thread_has_is_the_one_that_counts(libraries: Libraries) -> None:
+def test_the_context_that_the_thread_has_is_the_one_that_counts(libraries) -> None:
     driver, program = loaded(libraries)
     assert program.launch() == SUCCESS
     foreign = driver.c.fake_context(2)
@@ -123,7 +121,7 @@ def test_the_context_that_the_thread_has_is_the_one_that_counts(libraries: Libra
 
 
 @apart
-def test_setting_the_device_back_gives_back_the_very_context(libraries: Libraries) -> None:
+def test_setting_the_device_back_gives_back_the_very_context(libraries) -> None:
     driver, program = loaded(libraries)
     foreign = driver.c.fake_context(1)
     for context, ordinal in ((foreign, 1), (None, 0)):
@@ -138,7 +136,7 @@ def test_setting_the_device_back_gives_back_the_very_context(libraries: Librarie
 
 
 @apart
-def test_a_device_set_permanently_stays_although_another_context_was_there(libraries: Libraries) -> None:
+def test_a_device_set_permanently_stays_although_another_context_was_there(libraries) -> None:
     driver, program = loaded(libraries)
     driver.c.fake_enter(driver.c.fake_context(1))
     for ordinal in (2, 0, 1, 1):
@@ -148,7 +146,7 @@ def test_a_device_set_permanently_stays_although_another_context_was_there(libra
 
 
 @apart
-def test_a_primary_context_that_was_reset_is_retained_again(libraries: Libraries) -> None:
+def test_a_primary_context_that_was_reset_is_retained_again(libraries) -> None:
     driver, program = loaded(libraries)
     assert program.launch() == SUCCESS
     driver.c.fake_reset_primary(0)
@@ -158,7 +156,7 @@ def test_a_primary_context_that_was_reset_is_retained_again(libraries: Libraries
 
 
 @apart
-def test_threads_have_devices_and_errors_of_their_own(libraries: Libraries) -> None:
+def test_threads_have_devices_and_errors_of_their_own(libraries) -> None:
     driver, program = loaded(libraries)
     assert program.c.cudaSetDevice(1) == SUCCESS
     assert program.c.cudaSetDevice(99) == INVALID_DEVICE
@@ -179,7 +177,7 @@ def test_threads_have_devices_and_errors_of_their_own(libraries: Libraries) -> N
 
 
 @apart
-def test_threads_that_are_first_at_the_same_time_load_one_copy(libraries: Libraries) -> None:
+def test_threads_that_are_first_at_the_same_time_load_one_copy(libraries) -> None:
     driver, program = loaded(libraries)
     barrier = threading.Barrier(8)
     codes: list[int] = []
@@ -198,7 +196,7 @@ def test_threads_that_are_first_at_the_same_time_load_one_copy(libraries: Librar
 
 
 @apart
-def test_a_first_launch_may_be_captured_in_a_graph(libraries: Libraries) -> None:
+def test_a_first_launch_may_be_captured_in_a_graph(libraries) -> None:
     driver, program = loaded(libraries)
     driver.c.fake_capture(1)
     assert program.launch() == SUCCESS
@@ -207,7 +205,7 @@ def test_a_first_launch_may_be_captured_in_a_graph(libraries: Libraries) -> None
 
 
 @apart
-def test_errors_of_launches_are_kept_until_they_are_asked_for(libraries: Libraries) -> None:
+def test_errors_of_launches_are_kept_until_they_are_asked_for(libraries) -> None:
     driver, program = loaded(libraries)
     assert program.launch(kernel=7) == INVALID_DEVICE_FUNCTION  # in no fatbin
     assert program.launch(blocks=0) == 1
@@ -220,7 +218,7 @@ def test_errors_of_launches_are_kept_until_they_are_asked_for(libraries: Librari
 
 
 @apart
-def test_a_launch_that_was_not_configured_is_an_error(libraries: Libraries) -> None:
+def test_a_launch_that_was_not_configured_is_an_error(libraries) -> None:
     _, program = loaded(libraries)
     pop = getattr(program.c, "__cudaPopCallConfiguration")
     assert pop(None, None, None, None) == MISSING_CONFIGURATION
@@ -228,7 +226,7 @@ def test_a_launch_that_was_not_configured_is_an_error(libraries: Libraries) -> N
 
 
 @apart
-def test_devices_are_counted_and_asked_by_their_ordinals(libraries: Libraries) -> None:
+def test_devices_are_counted_and_asked_by_their_ordinals(libraries) -> None:
     driver, program = loaded(libraries)
     value = ctypes.c_int()
     assert program.c.cudaGetDeviceCount(ctypes.byref(value)) == SUCCESS
@@ -243,7 +241,7 @@ def test_devices_are_counted_and_asked_by_their_ordinals(libraries: Libraries) -
 
 
 @apart
-def test_libraries_of_other_compilers_are_loaded_and_launched(libraries: Libraries) -> None:
+def test_libraries_of_other_compilers_are_loaded_and_launched(libraries) -> None:
     class Config(ctypes.Structure):
         _fields_ = [
             ("grid", ctypes.c_uint * 3),
@@ -278,7 +276,7 @@ def test_libraries_of_other_compilers_are_loaded_and_launched(libraries: Librari
 
 
 @apart
-def test_without_a_driver_the_answer_is_an_error_and_the_next_call_tries_again(libraries: Libraries) -> None:
+def test_without_a_driver_the_answer_is_an_error_and_the_next_call_tries_again(libraries) -> None:
     program = Program(libraries.program)
     count = ctypes.c_int(5)
     if program.c.cudaGetDeviceCount(ctypes.byref(count)) == SUCCESS:
@@ -291,7 +289,7 @@ def test_without_a_driver_the_answer_is_an_error_and_the_next_call_tries_again(l
 
 
 @apart
-def test_a_driver_of_an_older_cuda(libraries: Libraries) -> None:
+def test_a_driver_of_an_older_cuda(libraries) -> None:
     driver, program = loaded(libraries)
     driver.c.fake_version(12_090)
     assert program.launch() == INSUFFICIENT_DRIVER
@@ -300,13 +298,13 @@ def test_a_driver_of_an_older_cuda(libraries: Libraries) -> None:
 
 
 @apart
-def test_a_driver_without_a_function(libraries: Libraries) -> None:
+def test_a_driver_without_a_function(libraries) -> None:
     Driver(libraries.incomplete_driver)
     assert Program(libraries.program).launch() == INSUFFICIENT_DRIVER
 
 
 @apart
-def test_a_driver_that_does_not_start_says_why(libraries: Libraries) -> None:
+def test_a_driver_that_does_not_start_says_why(libraries) -> None:
     driver, program = loaded(libraries)
     for code in (100, 803, 999):
         driver.c.fake_fail(b"cuInit", code)
@@ -316,7 +314,7 @@ def test_a_driver_that_does_not_start_says_why(libraries: Libraries) -> None:
 
 
 @apart
-def test_a_forked_child_gets_an_error_and_its_parent_continues(libraries: Libraries) -> None:
+def test_a_forked_child_gets_an_error_and_its_parent_continues(libraries) -> None:
     _, program = loaded(libraries)
     assert program.launch() == SUCCESS
     child = os.fork()
@@ -327,7 +325,7 @@ def test_a_forked_child_gets_an_error_and_its_parent_continues(libraries: Librar
 
 
 @apart
-def test_a_child_forked_before_the_first_call_has_cuda_to_itself(libraries: Libraries) -> None:
+def test_a_child_forked_before_the_first_call_has_cuda_to_itself(libraries) -> None:
     _, program = loaded(libraries)
     child = os.fork()
     if child == 0:
@@ -346,7 +344,7 @@ class Allocated(ctypes.Structure):
 
 
 @apart
-def test_unloading_gives_back_what_was_loaded_and_all_memory(libraries: Libraries) -> None:
+def test_unloading_gives_back_what_was_loaded_and_all_memory(libraries) -> None:
     driver = Driver(libraries.driver)
     mallinfo = ctypes.CDLL(None).mallinfo2
     mallinfo.restype = Allocated
@@ -374,7 +372,7 @@ def test_unloading_gives_back_what_was_loaded_and_all_memory(libraries: Librarie
 
 
 @apart
-def test_two_copies_in_one_process_do_not_meet(libraries: Libraries) -> None:
+def test_two_copies_in_one_process_do_not_meet(libraries) -> None:
     driver, program = loaded(libraries)
     other_file = libraries.program.with_name("libother.so")
     shutil.copy(libraries.program, other_file)
@@ -389,7 +387,7 @@ def test_two_copies_in_one_process_do_not_meet(libraries: Libraries) -> None:
     assert [call["device"] for call in driver.calls("launch")] == [2, 2]
 
 
-def test_nothing_of_the_run_time_is_visible_and_it_needs_the_c_library_only(tmp_path: Path, cuda_include: Path) -> None:
+def test_nothing_of_the_run_time_is_visible_and_it_needs_the_c_library_only(tmp_path, cuda_include) -> None:
     (tmp_path / "fa_config.h").write_text("#define FA_CONFIG_CUDA 13000\n")
     sources = [HERE / "program.cpp", *sorted((NATIVE / "driver").glob("*.cpp"))]
     includes = [f"-I{tmp_path}", f"-I{NATIVE / 'driver'}", "-isystem", str(cuda_include)]
@@ -400,7 +398,7 @@ def test_nothing_of_the_run_time_is_visible_and_it_needs_the_c_library_only(tmp_
     assert {line.split()[-1] for line in listed.splitlines()} == {"program_launch", "program_stub"}
 
 
-def test_names_and_texts_of_errors_are_nvidias(libraries: Libraries, cuda_include: Path, tmp_path: Path) -> None:
+def test_names_and_texts_of_errors_are_nvidias(libraries, cuda_include, tmp_path) -> None:
     archives = sorted(cuda_include.parent.glob("**/libcudart_static.a"))
     if not archives:
         pytest.skip("needs NVIDIA's static runtime next to its headers")

@@ -52,9 +52,7 @@ def ran(stub: Stub, args: ForwardArgs) -> str:
         ({"seqlen_k": 0}, "none", ""),
     ],
 )
-def test_the_best_family_that_can_runs_a_call_and_supports_names_it(
-    both: Stub, fields: dict[str, int], family: str, why_not: str
-) -> None:
+def test_the_best_family_that_can_runs_a_call_and_supports_names_it(both, fields, family, why_not) -> None:
     args = forward_args(**{"device": H100, **fields})
     assert ran(both, args) == family
     answer, choice = both.choose(args.device, args)
@@ -63,21 +61,19 @@ def test_the_best_family_that_can_runs_a_call_and_supports_names_it(
         assert choice == Choice(Family.FA4 if family == "fa4" else Family.FA2, family, why_not)
 
 
-def test_without_a_device_the_best_family_for_any_gpu_is_named(both: Stub) -> None:
+def test_without_a_device_the_best_family_for_any_gpu_is_named(both) -> None:
     assert both.choose(-1, forward_args(device=A100))[1].family is Family.FA4
 
 
 @pytest.mark.parametrize(("family", "kinds"), [(Family.FA4, ["fill", "fill"]), (Family.FA2, ["fwd", "bwd"])])
-def test_a_library_that_is_asked_for_one_family_runs_it_in_both_passes(
-    both: Stub, family: Family, kinds: list[str]
-) -> None:
+def test_a_library_that_is_asked_for_one_family_runs_it_in_both_passes(both, family, kinds) -> None:
     asked = OneFamily(both.path, family)
     for run, args in ((asked.fwd, forward_args(device=H100)), (asked.bwd, backward_args(device=H100))):
         assert run(args).status is Status.OK  # type: ignore[operator]
     assert [launch["kind"] for launch in both.launches()] == kinds
 
 
-def test_a_slower_family_runs_what_no_other_can(build_stub: Callable[[Selection], Stub]) -> None:
+def test_a_slower_family_runs_what_no_other_can(build_stub) -> None:
     stub = build_stub(Selection(fwd=units_of((128,)), families=("fa4", "fa2")))
     stub.reset()
     args = forward_args(device=H100, seqlen_q=1)
@@ -85,7 +81,7 @@ def test_a_slower_family_runs_what_no_other_can(build_stub: Callable[[Selection]
     assert stub.choose(H100, args)[1] == Choice(Family.FA4, "fa4", "")
 
 
-def test_the_workspace_is_that_of_the_family_that_runs(both: Stub) -> None:
+def test_the_workspace_is_that_of_the_family_that_runs(both) -> None:
     assert both.fwd_workspace(forward_args(device=H100))[1:] == (4096, 1)
     assert both.fwd_workspace(forward_args(device=A100))[1:] == (0, 1)
     small = both.fwd(forward_args(device=H100, workspace_bytes=100))
@@ -93,7 +89,7 @@ def test_the_workspace_is_that_of_the_family_that_runs(both: Stub) -> None:
 
 
 @pytest.mark.parametrize(("device", "family", "kind"), [(H100, 0, "fill"), (H100, 2, "bwd"), (A100, 0, "bwd")])
-def test_the_backward_pass_chooses_for_itself(both: Stub, device: int, family: int, kind: str) -> None:
+def test_the_backward_pass_chooses_for_itself(both, device, family, kind) -> None:
     answer = both.bwd(backward_args(device=device, family=family))
     assert answer.status is Status.OK, answer.text
     assert [launch["kind"] for launch in both.launches()] == [kind]
@@ -117,9 +113,7 @@ def test_the_backward_pass_chooses_for_itself(both: Stub, device: int, family: i
         ),
     ],
 )
-def test_a_family_that_was_asked_for_says_what_it_cannot(
-    both: Stub, fields: dict[str, int], status: Status, text: str
-) -> None:
+def test_a_family_that_was_asked_for_says_what_it_cannot(both, fields, status, text) -> None:
     args = forward_args(**{"device": H100, **fields})
     for answer in (both.fwd(args), both.supports(args.device, args)):
         assert (answer.status, answer.text) == (status, text)
@@ -127,14 +121,14 @@ def test_a_family_that_was_asked_for_says_what_it_cannot(
     assert both.choose(args.device, args)[1] == Choice(None, "", "")
 
 
-def test_where_no_family_can_each_says_why(both: Stub) -> None:
+def test_where_no_family_can_each_says_why(both) -> None:
     args = forward_args(device=H100, softcap=3.0, **DROPOUT)
     answer = both.fwd(args)
     assert answer.status is Status.UNSUPPORTED
     assert answer.text.startswith("fa4: dropout is 0.5, which it does not have; fa2: dropout is 0.5 and softcap is 3")
 
 
-def test_a_family_that_is_not_in_the_library_is_refused_and_said_to_be_missing(full: Stub) -> None:
+def test_a_family_that_is_not_in_the_library_is_refused_and_said_to_be_missing(full) -> None:
     args = forward_args(device=H100, family=Family.FA4)
     for answer in (full.fwd(args), full.supports(H100, args), full.fwd_workspace(args)[0]):
         assert answer.status is Status.UNSUPPORTED
@@ -146,13 +140,13 @@ def test_a_family_that_is_not_in_the_library_is_refused_and_said_to_be_missing(f
     assert full.choose(H100, args)[1] == Choice(Family.FA2, "fa2", "fa4: not in this library")
 
 
-def test_a_refusal_on_the_way_to_a_family_leaves_the_error_text_untouched(both: Stub) -> None:
+def test_a_refusal_on_the_way_to_a_family_leaves_the_error_text_untouched(both) -> None:
     both.fwd(forward_args(batch=-2))
     assert ran(both, forward_args(device=A100, flags=Flag.CAUSAL)) == "fa2"
     assert "batch is -2" in both.last_error()
 
 
-def test_without_a_gpu_what_no_gpu_would_change_is_said_first(both: Stub) -> None:
+def test_without_a_gpu_what_no_gpu_would_change_is_said_first(both) -> None:
     both.fails("cudaDeviceGetAttribute", 35)
     args = forward_args(device=63, softcap=3.0, **DROPOUT)
     assert both.fwd(args).status is Status.UNSUPPORTED
@@ -161,7 +155,7 @@ def test_without_a_gpu_what_no_gpu_would_change_is_said_first(both: Stub) -> Non
     assert "cudaDeviceGetAttribute" in answer.text
 
 
-def test_build_info_lists_the_families_the_best_first(both: Stub) -> None:
+def test_build_info_lists_the_families_the_best_first(both) -> None:
     contents = both.contents()
     assert contents.families == (Family.FA4, Family.FA2)
     assert (Pass.FWD, 2, 64, False) in contents.units
@@ -177,7 +171,7 @@ def test_build_info_lists_the_families_the_best_first(both: Stub) -> None:
         ({**PACKED, "seqused_q": 0x1000}, "seqused_q is set"),
     ],
 )
-def test_words_of_a_family_that_is_not_there_reach_no_other(both: Stub, fields: dict[str, int], text: str) -> None:
+def test_words_of_a_family_that_is_not_there_reach_no_other(both, fields, text) -> None:
     for family in (0, Family.FA2, Family.FA4):
         args = forward_args(device=H100, family=family, **fields)
         for answer in (both.fwd(args), both.supports(H100, args)):

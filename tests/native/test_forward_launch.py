@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import random
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -103,7 +102,7 @@ def random_args(rng: random.Random) -> ForwardArgs:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_every_parameter_is_the_one_that_upstream_passes(full: Stub, seed: int) -> None:
+def test_every_parameter_is_the_one_that_upstream_passes(full, seed) -> None:
     rng = random.Random(seed)
     for _ in range(500):
         assert_launches_what_upstream_launches(full, random_args(rng))
@@ -118,9 +117,7 @@ def test_every_parameter_is_the_one_that_upstream_passes(full: Stub, seed: int) 
         ({"flags": Flag.WINDOW_LEFT, "window_left": 200}, -1, -1),
     ],
 )
-def test_with_more_queries_than_keys_an_unbounded_window_cuts_no_key_off(
-    full: Stub, windows: dict[str, int], left: int, right: int
-) -> None:
+def test_with_more_queries_than_keys_an_unbounded_window_cuts_no_key_off(full, windows, left, right) -> None:
     assert full.fwd(forward_args(seqlen_q=300, seqlen_k=200, **windows, **WORKSPACE)).status is Status.OK
     forward = full.launches()[0]
     assert full.bwd(backward_args(seqlen_q=300, seqlen_k=200, **windows)).status is Status.OK
@@ -130,13 +127,13 @@ def test_with_more_queries_than_keys_an_unbounded_window_cuts_no_key_off(
 
 
 @pytest.mark.parametrize("head_dim", range(8, 264, 8))
-def test_every_head_dim_runs_in_upstream_s_unit_with_upstream_s_default_scale(full: Stub, head_dim: int) -> None:
+def test_every_head_dim_runs_in_upstream_s_unit_with_upstream_s_default_scale(full, head_dim) -> None:
     assert_launches_what_upstream_launches(full, forward_args(head_dim=head_dim, **WORKSPACE))
 
 
 @pytest.mark.parametrize("device", [0, 1, 2])
 @pytest.mark.parametrize("head_dim", [32, 64, 128, 256])
-def test_the_number_of_splits_is_upstream_s(full: Stub, device: int, head_dim: int) -> None:
+def test_the_number_of_splits_is_upstream_s(full, device, head_dim) -> None:
     seen = set()
     for blocks in (1, 2, 3, 5, 8, 13, 21, 33, 55, 80, 105, 107, 130, 171, 172, 173, 205, 211, 212):
         for seqlen_k in (1, 64, 65, 500, 1024, 4095, 16_384, 100_001):
@@ -149,7 +146,7 @@ def test_the_number_of_splits_is_upstream_s(full: Stub, device: int, head_dim: i
     assert len(seen) > 8
 
 
-def test_one_split_is_the_plain_kernel_and_more_are_the_split_kernel(full: Stub) -> None:
+def test_one_split_is_the_plain_kernel_and_more_are_the_split_kernel(full) -> None:
     decode = {"batch": 1, "seqlen_q": 1, "seqlen_k": 4096, **WORKSPACE}
     for splits, kind in ((1, "fwd"), (2, "splitkv"), (128, "splitkv")):
         assert full.fwd(forward_args(num_splits=splits, **decode)).status is Status.OK
@@ -157,7 +154,7 @@ def test_one_split_is_the_plain_kernel_and_more_are_the_split_kernel(full: Stub)
         assert (launch["kind"], launch["num_splits"]) == (kind, splits)
 
 
-def test_a_workspace_that_is_missing_never_changes_the_number_of_splits(full: Stub) -> None:
+def test_a_workspace_that_is_missing_never_changes_the_number_of_splits(full) -> None:
     args = forward_args(batch=1, seqlen_q=1, seqlen_k=65_536, num_splits=0)
     assert full.fwd_workspace(args)[2] > 1
     answer = full.fwd(args)
@@ -166,9 +163,7 @@ def test_a_workspace_that_is_missing_never_changes_the_number_of_splits(full: St
     assert full.launches() == []
 
 
-def test_without_split_kv_units_one_split_without_a_workspace_is_chosen(
-    build_stub: Callable[[Selection], Stub],
-) -> None:
+def test_without_split_kv_units_one_split_without_a_workspace_is_chosen(build_stub) -> None:
     stub = build_stub(Selection(fwd=units_of((64,))))
     fields = {"batch": 1, "seqlen_q": 1, "seqlen_k": 100_000, "num_splits": 0}
     answer, count, splits = stub.fwd_workspace(forward_args(q__data=None, lse=None, **fields))
@@ -176,7 +171,7 @@ def test_without_split_kv_units_one_split_without_a_workspace_is_chosen(
     assert stub.fwd(forward_args(**fields)).status is Status.OK
 
 
-def test_the_workspace_is_exactly_as_large_as_fwd_workspace_says(full: Stub) -> None:
+def test_the_workspace_is_exactly_as_large_as_fwd_workspace_says(full) -> None:
     fields = {"batch": 3, "heads_q": 5, "heads_k": 5, "seqlen_q": 7, "seqlen_k": 8192, "head_dim": 72}
     for num_splits in (0, 2, 9):
         answer, count, splits = full.fwd_workspace(forward_args(num_splits=num_splits, **fields))
@@ -203,9 +198,7 @@ def test_the_workspace_is_exactly_as_large_as_fwd_workspace_says(full: Stub) -> 
 
 
 @pytest.mark.parametrize(("head_dim", "block"), [(32, 16), (64, 8), (96, 16), (128, 4), (192, 8), (256, 4)])
-def test_lse_is_written_in_place_where_it_ends_with_a_block_of_the_combine_kernel(
-    full: Stub, head_dim: int, block: int
-) -> None:
+def test_lse_is_written_in_place_where_it_ends_with_a_block_of_the_combine_kernel(full, head_dim, block) -> None:
     fields = {"batch": 1, "seqlen_q": 1, "seqlen_k": 4096, "num_splits": 4, "head_dim": head_dim, **WORKSPACE}
     for heads, copies in ((block, 0), (block + 1, 1), (2 * block - 1, 1), (2 * block, 0)):
         assert full.fwd(forward_args(heads_q=heads, heads_k=heads, **fields)).status is Status.OK
@@ -214,7 +207,7 @@ def test_lse_is_written_in_place_where_it_ends_with_a_block_of_the_combine_kerne
         assert (launch["softmax_lse_ptr"] == 0x50000) == (copies == 0)
 
 
-def test_splits_that_the_kernels_cannot_index_are_refused(full: Stub) -> None:
+def test_splits_that_the_kernels_cannot_index_are_refused(full) -> None:
     too_many = forward_args(batch=64, heads_q=64, heads_k=64, seqlen_q=64, num_splits=128, **WORKSPACE)
     answer = full.fwd(too_many)
     assert answer.status is Status.UNSUPPORTED
@@ -228,7 +221,7 @@ def test_splits_that_the_kernels_cannot_index_are_refused(full: Stub) -> None:
 
 
 @pytest.mark.parametrize("fields", [{}, {"heads_k": 1, "seqlen_q": 1}, {"flags": Flag.CAUSAL, "num_splits": 3}])
-def test_no_keys_are_our_own_kernel_over_the_caller_s_strides(full: Stub, fields: dict[str, int]) -> None:
+def test_no_keys_are_our_own_kernel_over_the_caller_s_strides(full, fields) -> None:
     args = forward_args(seqlen_k=0, k__data=None, v__data=None, stream=0x77, **fields)
     assert full.fwd_workspace(args)[1:] == (0, 1)
     assert full.fwd(args).status is Status.OK
@@ -250,23 +243,23 @@ def test_no_keys_are_our_own_kernel_over_the_caller_s_strides(full: Stub, fields
 
 
 @pytest.mark.parametrize("fields", [{"batch": 0}, {"seqlen_q": 0}, {"seqlen_q": 0, "seqlen_k": 0}])
-def test_no_queries_launch_nothing(full: Stub, fields: dict[str, int]) -> None:
+def test_no_queries_launch_nothing(full, fields) -> None:
     assert full.fwd(forward_args(**fields)).status is Status.OK
     assert full.fwd_workspace(forward_args(**fields))[1:] == (0, 1)
     assert full.launches() == []
 
 
 @pytest.mark.parametrize("fields", [{"q__row_stride": 3, "seqlen_q": 1}, {"o__batch_stride": 0, "batch": 1}])
-def test_the_stride_of_a_dimension_of_one_element_is_ignored(full: Stub, fields: dict[str, int]) -> None:
+def test_the_stride_of_a_dimension_of_one_element_is_ignored(full, fields) -> None:
     assert full.fwd(forward_args(**fields)).status is Status.OK
 
 
-def test_keys_may_be_broadcast(full: Stub) -> None:
+def test_keys_may_be_broadcast(full) -> None:
     assert full.fwd(forward_args(k__batch_stride=0, v__batch_stride=0, k__head_stride=0)).status is Status.OK
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_a_gpu_runs_sass_of_its_major_version_up_to_its_minor_version(full: Stub, device: int) -> None:
+def test_a_gpu_runs_sass_of_its_major_version_up_to_its_minor_version(full, device) -> None:
     major, minor, _ = DEVICES[device]
     answer = full.fwd(forward_args(device=device))
     if major in (8, 9):
@@ -282,14 +275,14 @@ def test_a_gpu_runs_sass_of_its_major_version_up_to_its_minor_version(full: Stub
         assert full.launches() == []
 
 
-def test_sass_of_a_later_minor_version_does_not_run(build_stub: Callable[[Selection], Stub]) -> None:
+def test_sass_of_a_later_minor_version_does_not_run(build_stub) -> None:
     stub = build_stub(Selection(fwd=units_of((64,)), sass=(86,)))
     stub.reset()
     assert stub.fwd(forward_args(device=0)).status is Status.NO_KERNEL_FOR_ARCH  # 8.0
     assert stub.fwd(forward_args(device=1)).status is Status.OK  # 8.9
 
 
-def test_a_device_that_is_not_there_is_an_invalid_argument(full: Stub) -> None:
+def test_a_device_that_is_not_there_is_an_invalid_argument(full) -> None:
     for ordinal in (len(DEVICES), 64, 1000):
         answer = full.fwd(forward_args(device=ordinal))
         assert answer.status is Status.INVALID
@@ -297,7 +290,7 @@ def test_a_device_that_is_not_there_is_an_invalid_argument(full: Stub) -> None:
 
 
 @pytest.mark.parametrize("current", [0, 2])
-def test_the_thread_s_device_is_the_same_afterwards(full: Stub, current: int) -> None:
+def test_the_thread_s_device_is_the_same_afterwards(full, current) -> None:
     full.c.stub_set_current_device(current)
     assert full.fwd(forward_args(device=1)).status is Status.OK
     assert full.launches()[0]["current_device"] == 1
@@ -307,7 +300,7 @@ def test_the_thread_s_device_is_the_same_afterwards(full: Stub, current: int) ->
     assert full.c.stub_current_device() == current
 
 
-def test_an_error_from_before_the_call_is_not_blamed_on_it(full: Stub) -> None:
+def test_an_error_from_before_the_call_is_not_blamed_on_it(full) -> None:
     full.c.stub_set_last_error(700)
     assert full.fwd(forward_args()).status is Status.OK
 
@@ -323,7 +316,7 @@ def test_an_error_from_before_the_call_is_not_blamed_on_it(full: Stub) -> None:
         ("cudaMemcpyAsync", {"num_splits": 2, "heads_q": 1, "heads_k": 1, "batch": 1, "seqlen_q": 1, **WORKSPACE}),
     ],
 )
-def test_an_error_of_cuda_becomes_a_status_and_a_text(full: Stub, call: str, fields: dict[str, int]) -> None:
+def test_an_error_of_cuda_becomes_a_status_and_a_text(full, call, fields) -> None:
     full.fails(call, 719)
     answer = full.fwd(forward_args(device=2, **fields))
     assert answer.status is Status.CUDA
@@ -341,9 +334,7 @@ def test_an_error_of_cuda_becomes_a_status_and_a_text(full: Stub, call: str, fie
         (209, "flashdepot check"),
     ],
 )
-def test_an_error_of_cuda_comes_with_what_to_do(
-    build_stub: Callable[[Selection], Stub], code: int, advice: str
-) -> None:
+def test_an_error_of_cuda_comes_with_what_to_do(build_stub, code, advice) -> None:
     stub = build_stub(Selection(fwd=units_of((32,)), features=FEATURES))  # no device was asked about yet
     stub.reset()
     stub.fails("cudaDeviceGetAttribute", code)
@@ -362,9 +353,7 @@ def test_an_error_of_cuda_comes_with_what_to_do(
         (Selection(fwd=units_of((64,)), splitkv=units_of((32,))), {"num_splits": 2}, "(it has: fp16 32; bf16 32)"),
     ],
 )  # fmt: skip
-def test_a_library_without_the_unit_says_which_units_it_has(
-    build_stub: Callable[[Selection], Stub], selection: Selection, fields: dict[str, int], fragment: str
-) -> None:
+def test_a_library_without_the_unit_says_which_units_it_has(build_stub, selection, fields, fragment) -> None:
     stub = build_stub(selection)
     stub.reset()
     answer = stub.fwd(forward_args(**fields, **WORKSPACE))
@@ -373,7 +362,7 @@ def test_a_library_without_the_unit_says_which_units_it_has(
     assert stub.launches() == []
 
 
-def test_build_info_lists_the_units_of_every_pass(build_stub: Callable[[Selection], Stub]) -> None:
+def test_build_info_lists_the_units_of_every_pass(build_stub) -> None:
     names = {"bf16": Dtype.BF16, "fp16": Dtype.FP16}
     units = {(kind, names[dtype], dim, causal) for kind in Pass for dtype, dim, causal in FULL.fwd}
     assert build_stub(FULL).contents().units == units
@@ -381,7 +370,7 @@ def test_build_info_lists_the_units_of_every_pass(build_stub: Callable[[Selectio
     assert {unit[0] for unit in only_backward.units} == {Pass.BWD}
 
 
-def test_a_tree_with_head_dim_160_uses_it(build_stub: Callable[[Selection], Stub]) -> None:
+def test_a_tree_with_head_dim_160_uses_it(build_stub) -> None:
     dims = (*HEAD_DIMS[:4], 160, *HEAD_DIMS[4:])
     stub = build_stub(Selection(fwd=units_of(dims), features=("UNEVEN_K",), head_dims=dims))
     stub.reset()
@@ -391,7 +380,7 @@ def test_a_tree_with_head_dim_160_uses_it(build_stub: Callable[[Selection], Stub
         assert (launch["unit_head_dim"], launch["d_rounded"]) == (unit, unit)
 
 
-def test_arguments_are_read_once_and_never_written(full: Stub) -> None:
+def test_arguments_are_read_once_and_never_written(full) -> None:
     args = forward_args(num_splits=2, flags=Flag.CAUSAL, **WORKSPACE)
     before = bytes(ctypes.string_at(ctypes.byref(args), ctypes.sizeof(args)))
     assert full.fwd(args).status is Status.OK

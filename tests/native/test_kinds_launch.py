@@ -87,7 +87,7 @@ def drop_out(rng: random.Random, args: ForwardArgs) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_packed_parameters_are_those_that_upstream_passes(full: Stub, seed: int) -> None:
+def test_packed_parameters_are_those_that_upstream_passes(full, seed) -> None:
     rng = random.Random(seed)
     seen = set()
     for _ in range(500):
@@ -123,7 +123,7 @@ def test_packed_parameters_are_those_that_upstream_passes(full: Stub, seed: int)
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_cache_parameters_are_those_that_upstream_passes(full: Stub, seed: int) -> None:
+def test_cache_parameters_are_those_that_upstream_passes(full, seed) -> None:
     rng = random.Random(seed)
     seen = set()
     for _ in range(500):
@@ -174,7 +174,7 @@ def cache_args(rng: random.Random) -> ForwardArgs:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_dense_dropout_is_that_of_upstream(full: Stub, seed: int) -> None:
+def test_dense_dropout_is_that_of_upstream(full, seed) -> None:
     rng = random.Random(seed)
     for _ in range(300):
         args = random_args(rng)
@@ -193,7 +193,7 @@ def assert_drops_out(ours: dict[str, Any], theirs: dict[str, Any], args: Forward
     assert (theirs["p_ptr"] == 0) == (ours["p_ptr"] == 0)
 
 
-def test_a_dropout_that_rounds_away_is_none(full: Stub) -> None:
+def test_a_dropout_that_rounds_away_is_none(full) -> None:
     assert full.fwd(forward_args(dropout=1e-30, softcap=5.0)).status is Status.OK
     (launch,) = full.launches()
     assert (launch["p_dropout"], launch["rng_state"]) == (1, 0)
@@ -201,7 +201,7 @@ def test_a_dropout_that_rounds_away_is_none(full: Stub) -> None:
     assert answer.status is Status.INVALID
 
 
-def test_a_seed_on_the_device_is_passed_by_its_address(full: Stub) -> None:
+def test_a_seed_on_the_device_is_passed_by_its_address(full) -> None:
     args = forward_args(
         dropout=0.1, seed=1, offset=2, seed_ptr=0x200000, offset_ptr=0x200008, offset_intragraph=12, rng_state=0x150000
     )
@@ -212,7 +212,7 @@ def test_a_seed_on_the_device_is_passed_by_its_address(full: Stub) -> None:
     assert launch["philox_offset_intragraph"] == 12
 
 
-def test_packed_decoding_swaps_heads_and_rows_by_strides(full: Stub) -> None:
+def test_packed_decoding_swaps_heads_and_rows_by_strides(full) -> None:
     args = forward_args(
         batch=3, seqlen_q=1, heads_q=8, heads_k=2, total_q=3, total_k=50, seqlen_k=40,
         q=Tensor(0x10000, 0, 1024, 96), o=Tensor(0x40000, 0, 2048, 160), **CU,
@@ -226,7 +226,7 @@ def test_packed_decoding_swaps_heads_and_rows_by_strides(full: Stub) -> None:
     assert (launch["seqlen_q"], launch["h"], launch["h_k"]) == (4, 2, 2)
 
 
-def test_packed_single_queries_with_empty_sequences_are_not_swapped(full: Stub) -> None:
+def test_packed_single_queries_with_empty_sequences_are_not_swapped(full) -> None:
     args = forward_args(batch=3, seqlen_q=1, heads_q=8, heads_k=2, total_q=2, total_k=50, **CU)
     assert full.fwd(args).status is Status.OK
     (launch,) = full.launches()
@@ -234,7 +234,7 @@ def test_packed_single_queries_with_empty_sequences_are_not_swapped(full: Stub) 
 
 
 @pytest.mark.parametrize(("seqlen_q", "heads_k"), [(1, 2), (1, 8), (33, 2), (33, 8)])
-def test_packed_pages_have_their_lse_put_in_order(full: Stub, seqlen_q: int, heads_k: int) -> None:
+def test_packed_pages_have_their_lse_put_in_order(full, seqlen_q, heads_k) -> None:
     args = forward_args(
         batch=40, seqlen_q=seqlen_q, heads_q=8, heads_k=heads_k, total_q=40 * seqlen_q, seqlen_k=256,
         block_table=0x140000, block_table_stride=1, page_size=256, stream=0x77, **CU,
@@ -264,7 +264,7 @@ def test_packed_pages_have_their_lse_put_in_order(full: Stub, seqlen_q: int, hea
 
 
 @pytest.mark.parametrize("fields", [{"seqlen_k": 0, "total_k": 9}, {"total_k": 0}])
-def test_packed_without_keys_is_filled_over_all_rows(full: Stub, fields: dict[str, int]) -> None:
+def test_packed_without_keys_is_filled_over_all_rows(full, fields) -> None:
     args = forward_args(
         **{"total_q": 300, "total_k": 0, "heads_k": 2, "k__data": None, "v__data": None, **CU, **fields}
     )
@@ -274,7 +274,7 @@ def test_packed_without_keys_is_filled_over_all_rows(full: Stub, fields: dict[st
     assert [launch[name] for name in ("kind", "batch", "rows", "heads")] == ["empty_keys", 1, 300, 4]
 
 
-def test_packed_without_queries_launches_nothing(full: Stub) -> None:
+def test_packed_without_queries_launches_nothing(full) -> None:
     args = forward_args(total_q=0, total_k=5, q__data=None, o__data=None, lse=None, **CU)
     assert full.fwd(args).status is Status.OK
     assert full.launches() == []
@@ -293,7 +293,7 @@ def test_packed_without_queries_launches_nothing(full: Stub) -> None:
         },
     ],
 )
-def test_what_only_split_kernels_do_needs_no_workspace_for_one_split(full: Stub, fields: dict[str, object]) -> None:
+def test_what_only_split_kernels_do_needs_no_workspace_for_one_split(full, fields) -> None:
     answer, count, splits = full.fwd_workspace(forward_args(num_splits=1, **fields))
     assert (answer.status, count, splits) == (Status.OK, 0, 1)
     assert full.fwd(forward_args(**fields)).status is Status.OK
@@ -301,7 +301,7 @@ def test_what_only_split_kernels_do_needs_no_workspace_for_one_split(full: Stub,
     assert (launch["kind"], launch["num_splits"]) == ("splitkv", 1)
 
 
-def test_row_strides_that_split_kernels_cannot_step_over_are_refused(full: Stub) -> None:
+def test_row_strides_that_split_kernels_cannot_step_over_are_refused(full) -> None:
     wide = forward_args(k__row_stride=1 << 23, num_splits=2, **WORKSPACE)
     answer = full.fwd(wide)
     assert answer.status is Status.UNSUPPORTED
@@ -310,7 +310,7 @@ def test_row_strides_that_split_kernels_cannot_step_over_are_refused(full: Stub)
     assert full.fwd(wide).status is Status.OK
 
 
-def test_packed_rows_count_and_not_the_longest_sequence_times_the_batch(full: Stub) -> None:
+def test_packed_rows_count_and_not_the_longest_sequence_times_the_batch(full) -> None:
     args = forward_args(batch=1000, seqlen_q=100_000, heads_q=32, heads_k=32, total_q=200_000, total_k=200_000, **CU)
     assert full.fwd(args).status is Status.OK
     paged = {"block_table": 0x140000, "page_size": 256, "total_k": 0}
@@ -320,7 +320,7 @@ def test_packed_rows_count_and_not_the_longest_sequence_times_the_batch(full: St
     assert "block_table is set and batch * heads_q * seqlen_q is 3200000000" in answer.text
 
 
-def test_dtype_of_both_kinds_reaches_the_unit(full: Stub) -> None:
+def test_dtype_of_both_kinds_reaches_the_unit(full) -> None:
     for dtype, is_bf16 in ((Dtype.FP16, 0), (Dtype.BF16, 1)):
         assert full.fwd(forward_args(dtype=dtype, total_q=9, total_k=9, **CU)).status is Status.OK
         (launch,) = full.launches()

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from support.fa_abi import PACKED, CombineArgs, Dtype, Flag, Status, Tensor, backward_args, forward_args, packed
-from support.stub_library import Stub
 
 SINK, D_SINK, D_LSE = 0xB0000, 0xC0000, 0xD0000
 WORKSPACE = 0x7000_0000
@@ -30,9 +29,7 @@ def kinds(launches: list[dict[str, Any]]) -> list[str]:
         ({"sink": SINK, **PACKED}, ["fwd", "finish_rows"]),
     ],
 )
-def test_a_sink_and_the_lse_of_empty_rows_come_after_the_kernel(
-    full: Stub, fields: dict[str, int], expected: list[str]
-) -> None:
+def test_a_sink_and_the_lse_of_empty_rows_come_after_the_kernel(full, fields, expected) -> None:
     args = forward_args(**fields)
     assert full.fwd(args).status is Status.OK
     launches = full.launches()
@@ -43,7 +40,7 @@ def test_a_sink_and_the_lse_of_empty_rows_come_after_the_kernel(
         assert launch["rows"] == (9 if "total_q" in fields else 128)
 
 
-def test_d_lse_is_subtracted_between_what_makes_softmax_d_and_what_reads_it(full: Stub) -> None:
+def test_d_lse_is_subtracted_between_what_makes_softmax_d_and_what_reads_it(full) -> None:
     assert full.bwd(backward_args(d_lse=D_LSE, heads_k=2)).status is Status.OK
     launches = full.launches()
     # The stand-in for upstream's launcher checks one launch, as the first of upstream's does.
@@ -53,7 +50,7 @@ def test_d_lse_is_subtracted_between_what_makes_softmax_d_and_what_reads_it(full
     assert kinds(full.launches()) == ["bwd"]  # the next call has none
 
 
-def test_d_sink_is_made_of_what_every_pass_leaves(full: Stub) -> None:
+def test_d_sink_is_made_of_what_every_pass_leaves(full) -> None:
     fields = {"sink": SINK, "d_sink": D_SINK}
     for more, expected in (
         ({}, ["bwd", "d_sink"]),
@@ -66,7 +63,7 @@ def test_d_sink_is_made_of_what_every_pass_leaves(full: Stub) -> None:
         assert kinds(full.launches()) == expected, more
 
 
-def test_another_head_dim_of_v_runs_in_copies_in_the_workspace(full: Stub) -> None:
+def test_another_head_dim_of_v_runs_in_copies_in_the_workspace(full) -> None:
     args = forward_args(head_dim=64, head_dim_v=32, workspace=WORKSPACE, workspace_bytes=1 << 40)
     answer, need, _ = full.fwd_workspace(args)
     assert answer.status is Status.OK
@@ -82,7 +79,7 @@ def test_another_head_dim_of_v_runs_in_copies_in_the_workspace(full: Stub) -> No
     assert f"this call needs {need}" in answer.text
 
 
-def test_a_wider_v_takes_kernels_of_its_head_dim_and_the_scale_of_q(full: Stub) -> None:
+def test_a_wider_v_takes_kernels_of_its_head_dim_and_the_scale_of_q(full) -> None:
     args = forward_args(head_dim=32, head_dim_v=64, workspace=WORKSPACE, workspace_bytes=1 << 40)
     assert full.fwd(args).status is Status.OK
     q, k, launch = full.launches()
@@ -108,9 +105,7 @@ PAGES = {
         ({**PAGES, "page_size": 256, "head_dim_v": 32, "cache_seqlens": 0x50000}, 256, 32),
     ],
 )
-def test_keys_that_kernels_cannot_read_where_they_lie_are_copied_together(
-    full: Stub, fields: dict[str, int], page_size: int, dim_v: int
-) -> None:
+def test_keys_that_kernels_cannot_read_where_they_lie_are_copied_together(full, fields, page_size, dim_v) -> None:
     args = forward_args(workspace=WORKSPACE, workspace_bytes=1 << 40, **fields)
     answer, need, _ = full.fwd_workspace(args)
     assert answer.status is Status.OK, answer.text
@@ -126,7 +121,7 @@ def test_keys_that_kernels_cannot_read_where_they_lie_are_copied_together(
     assert full.fwd(args).status is Status.WORKSPACE_TOO_SMALL
 
 
-def test_packed_queries_over_small_pages_get_packed_keys(full: Stub) -> None:
+def test_packed_queries_over_small_pages_get_packed_keys(full) -> None:
     fields = {**PACKED, **PAGES, "page_size": 16, "total_k": 0}
     args = forward_args(workspace=WORKSPACE, workspace_bytes=1 << 40, **fields)
     assert full.fwd(args).status is Status.OK
@@ -137,14 +132,14 @@ def test_packed_queries_over_small_pages_get_packed_keys(full: Stub) -> None:
     assert k["lengths"] == lengths["lengths"]
 
 
-def test_pages_of_a_whole_number_of_tiles_are_read_where_they_lie(full: Stub) -> None:
+def test_pages_of_a_whole_number_of_tiles_are_read_where_they_lie(full) -> None:
     for head_dim, page_size in ((64, 256), (96, 128), (192, 64)):
         args = forward_args(**PAGES, page_size=page_size, head_dim=head_dim, cache_seqlens=0x50000)
         assert full.fwd(args).status is Status.OK
         assert kinds(full.launches()) == ["splitkv"]
 
 
-def test_keys_are_not_appended_to_what_is_copied(full: Stub) -> None:
+def test_keys_are_not_appended_to_what_is_copied(full) -> None:
     args = forward_args(**PAGES, page_size=16, cache_seqlens=0x50000, seqlen_new=1)
     args.k_new, args.v_new = packed(0x10000, 1, 4, 64), packed(0x20000, 1, 4, 64)
     answer = full.fwd(args)
@@ -152,7 +147,7 @@ def test_keys_are_not_appended_to_what_is_copied(full: Stub) -> None:
     assert "write the new keys to the cache first" in answer.text
 
 
-def test_new_keys_that_no_query_sees_are_not_lost(full: Stub) -> None:
+def test_new_keys_that_no_query_sees_are_not_lost(full) -> None:
     given = {"cache_seqlens": 0x50000, "seqlen_q": 2, "flags": Flag.WINDOW_LEFT, "window_left": 3}
     for new, status in ((5, Status.OK), (6, Status.UNSUPPORTED)):
         args = forward_args(
@@ -165,7 +160,7 @@ def test_new_keys_that_no_query_sees_are_not_lost(full: Stub) -> None:
     assert full.fwd(args).status is Status.OK
 
 
-def test_backward_copies_every_narrow_tensor_and_the_lse_that_kernels_know(full: Stub) -> None:
+def test_backward_copies_every_narrow_tensor_and_the_lse_that_kernels_know(full) -> None:
     args = backward_args(head_dim=64, head_dim_v=32, flags=NEGATIVE)
     assert full.bwd(args).status is Status.OK
     launches = full.launches()
@@ -182,17 +177,17 @@ def test_backward_copies_every_narrow_tensor_and_the_lse_that_kernels_know(full:
         ({"dtype": Dtype.E4M3}, "dtype is 3 (FA_DTYPE_E4M3)"),
     ],
 )
-def test_what_no_family_serves_is_refused_by_name(full: Stub, fields: dict[str, int], text: str) -> None:
+def test_what_no_family_serves_is_refused_by_name(full, fields, text) -> None:
     for answer in (full.fwd(forward_args(**fields)), full.supports(-1, forward_args(**fields))):
         assert answer.status in {Status.UNSUPPORTED, Status.INVALID}
         assert text in answer.text
 
 
-def test_d_sink_needs_the_sink(full: Stub) -> None:
+def test_d_sink_needs_the_sink(full) -> None:
     assert "d_sink is set and sink is NULL" in full.bwd_supports(-1, backward_args(d_sink=D_SINK)).text
 
 
-def test_preload_loads_what_a_call_would_launch_and_launches_nothing(full: Stub) -> None:
+def test_preload_loads_what_a_call_would_launch_and_launches_nothing(full) -> None:
     forward = forward_args(sink=SINK, head_dim_v=32, workspace=0, workspace_bytes=0)
     backward = backward_args(d_lse=D_LSE)
     assert full.preload(forward, backward).status is Status.OK
@@ -203,7 +198,7 @@ def test_preload_loads_what_a_call_would_launch_and_launches_nothing(full: Stub)
     assert "batch is -1" in full.preload(forward_args(batch=-1)).text
 
 
-def test_queries_look_at_the_device(full: Stub) -> None:
+def test_queries_look_at_the_device(full) -> None:
     for answer in (
         full.fwd_workspace(forward_args(device=99))[0],
         full.bwd_workspace(backward_args(device=99))[0],
@@ -224,7 +219,7 @@ def combine_args(**fields: Any) -> CombineArgs:
     return args
 
 
-def test_combine_takes_the_dtype_of_o_for_that_of_the_parts(full: Stub) -> None:
+def test_combine_takes_the_dtype_of_o_for_that_of_the_parts(full) -> None:
     assert full.combine(combine_args(flags=NEGATIVE)).status is Status.OK
     (launch,) = full.launches()
     assert (launch["parts"], launch["parts_dtype"], launch["dtype"]) == (3, Dtype.BF16, Dtype.BF16)
@@ -244,7 +239,7 @@ def test_combine_takes_the_dtype_of_o_for_that_of_the_parts(full: Stub) -> None:
         ({"flags": Flag.CAUSAL}, "flags is 0x1"),
     ],
 )
-def test_combine_names_what_is_wrong(full: Stub, fields: dict[str, int], text: str) -> None:
+def test_combine_names_what_is_wrong(full, fields, text) -> None:
     answer = full.combine(combine_args(**fields))
     assert answer.status is Status.INVALID
     assert text in answer.text

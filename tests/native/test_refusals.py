@@ -136,9 +136,7 @@ def assert_unsupported_everywhere(library: Library, fields: dict[str, object], f
         ({"dropout": 0.1, "offset_ptr": 0x60000}, ["offset_ptr is set and seed_ptr is NULL"]),
     ],
 )
-def test_a_wrong_argument_is_named_with_its_value_and_what_is_allowed(
-    library: Library, fields: dict[str, object], fragments: list[str]
-) -> None:
+def test_a_wrong_argument_is_named_with_its_value_and_what_is_allowed(library, fields, fragments) -> None:
     answer = library.fwd(forward_args(**fields))  # type: ignore[arg-type]
     assert answer.status is Status.INVALID
     assert all(fragment in answer.text for fragment in fragments), answer.text
@@ -162,9 +160,7 @@ def test_a_wrong_argument_is_named_with_its_value_and_what_is_allowed(
         ),
     ],
 )  # fmt: skip
-def test_what_no_kernel_of_upstream_does_is_refused(
-    library: Library, fields: dict[str, object], fragments: list[str]
-) -> None:
+def test_what_no_kernel_of_upstream_does_is_refused(library, fields, fragments) -> None:
     assert_unsupported_everywhere(library, fields, fragments)
 
 
@@ -194,29 +190,27 @@ def test_what_no_kernel_of_upstream_does_is_refused(
         ({"dropout": 0.1, "rng_state": 0x60000}, ["dropout is 0.1", "without dropout", "--features dropout"]),
     ],
 )
-def test_what_is_not_compiled_in_comes_with_the_command_that_builds_it(
-    library: Library, fields: dict[str, object], fragments: list[str]
-) -> None:
+def test_what_is_not_compiled_in_comes_with_the_command_that_builds_it(library, fields, fragments) -> None:
     assert_unsupported_everywhere(library, fields, fragments)
 
 
-def test_a_window_that_reaches_every_key_needs_no_feature(library: Library) -> None:
+def test_a_window_that_reaches_every_key_needs_no_feature(library) -> None:
     both = Flag.WINDOW_LEFT | Flag.WINDOW_RIGHT
     args = forward_args(flags=both, window_left=128, window_right=500)
     assert library.supports(-1, args).status is Status.OK
 
 
-def test_a_wrong_argument_is_reported_before_what_is_not_compiled_in(library: Library) -> None:
+def test_a_wrong_argument_is_reported_before_what_is_not_compiled_in(library) -> None:
     assert library.fwd(forward_args(head_dim=128, lse=None)).status is Status.INVALID
 
 
-def test_supports_reads_no_buffer(library: Library) -> None:
+def test_supports_reads_no_buffer(library) -> None:
     args = forward_args(q__data=None, k__row_stride=3, lse=None, device=-7, workspace_bytes=5)
     assert library.supports(-1, args).status is Status.OK
     assert library.supports(-2, args).status is Status.INVALID
 
 
-def test_workspace_needs_somewhere_to_write_the_bytes(library: Library) -> None:
+def test_workspace_needs_somewhere_to_write_the_bytes(library) -> None:
     assert library.c.fa_fwd_workspace(forward_args(), None, None) == Status.INVALID
     assert "bytes is NULL" in library.last_error()
 
@@ -278,15 +272,13 @@ def test_workspace_needs_somewhere_to_write_the_bytes(library: Library) -> None:
         ({"seqlen_k": 0, "dq__data": None}, ["dq.data is NULL"]),
     ],
 )
-def test_a_wrong_argument_of_the_backward_pass_is_named_as_well(
-    library: Library, fields: dict[str, object], fragments: list[str]
-) -> None:
+def test_a_wrong_argument_of_the_backward_pass_is_named_as_well(library, fields, fragments) -> None:
     answer = library.bwd(backward_args(**fields))  # type: ignore[arg-type]
     assert answer.status is Status.INVALID
     assert all(fragment in answer.text for fragment in fragments), answer.text
 
 
-def test_backward_without_units_says_what_would_have_them(library: Library) -> None:
+def test_backward_without_units_says_what_would_have_them(library) -> None:
     args = backward_args()
     for answer in (library.bwd(args), library.bwd_workspace(args)[0]):
         assert answer.status is Status.UNSUPPORTED
@@ -294,19 +286,19 @@ def test_backward_without_units_says_what_would_have_them(library: Library) -> N
         assert "flashdepot get --passes fwd,bwd --head-dims 64 --dtypes bf16" in answer.text
 
 
-def test_a_dtype_that_no_family_has_is_not_called_wrong(library: Library) -> None:
+def test_a_dtype_that_no_family_has_is_not_called_wrong(library) -> None:
     args = backward_args(dtype=Dtype.E4M3)
     for answer in (library.bwd(args), library.bwd_supports(-1, args), library.bwd_workspace(args)[0]):
         assert answer.status is Status.UNSUPPORTED
         assert "dtype is 3 (FA_DTYPE_E4M3)" in answer.text
 
 
-def test_softcap_and_dropout_together_have_no_gradient(library: Library) -> None:
+def test_softcap_and_dropout_together_have_no_gradient(library) -> None:
     answer = library.bwd(backward_args(softcap=1.0, dropout=0.5, rng_state=0x60000))
     assert answer.status is Status.UNSUPPORTED
     assert "dropout is 0.5 and softcap is 1" in answer.text
 
 
-def test_backward_workspace_needs_somewhere_to_write_the_bytes(library: Library) -> None:
+def test_backward_workspace_needs_somewhere_to_write_the_bytes(library) -> None:
     assert library.c.fa_bwd_workspace(backward_args(), None) == Status.INVALID
     assert "bytes is NULL" in library.last_error()

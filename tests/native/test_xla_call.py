@@ -138,7 +138,7 @@ def filled(args: ForwardArgs, device: int) -> ForwardArgs:
 
 
 @pytest.mark.parametrize("ordinal", [2, 1])
-def test_a_frame_launches_what_the_c_function_launches(full: Stub, ordinal: int) -> None:
+def test_a_frame_launches_what_the_c_function_launches(full, ordinal) -> None:
     args = problem(seqlen_q=77, head_dim=128)
     assert Xla(full, ordinal=ordinal).run(args, ADDRESSES)
     launched = full.launches()
@@ -147,7 +147,7 @@ def test_a_frame_launches_what_the_c_function_launches(full: Stub, ordinal: int)
     assert launched == full.launches()
 
 
-def test_an_older_xla_that_names_no_device_means_the_current_one(full: Stub) -> None:
+def test_an_older_xla_that_names_no_device_means_the_current_one(full) -> None:
     full.c.stub_set_current_device(1)
     args = problem()
     assert Xla(full, ordinal=None).run(args, ADDRESSES)
@@ -156,21 +156,21 @@ def test_an_older_xla_that_names_no_device_means_the_current_one(full: Stub) -> 
     assert launched == full.launches()
 
 
-def test_a_handler_may_be_captured_and_has_the_version_of_its_caller(full: Stub) -> None:
+def test_a_handler_may_be_captured_and_has_the_version_of_its_caller(full) -> None:
     found = Xla(full).describe()
     assert (found.version.major, found.version.minor) == (0, 3)
     assert found.traits == 1
     assert found.state == 0
 
 
-def test_what_the_c_function_refuses_is_an_error_with_its_text(full: Stub) -> None:
+def test_what_the_c_function_refuses_is_an_error_with_its_text(full) -> None:
     xla = Xla(full)
     assert not xla.run(problem(head_dim=63), ADDRESSES)
     assert "head_dim" in xla.errors[0]
     assert full.launches() == []
 
 
-def test_a_program_on_a_cpu_launches_nothing_and_says_where_attention_runs(full: Stub) -> None:
+def test_a_program_on_a_cpu_launches_nothing_and_says_where_attention_runs(full) -> None:
     xla = Xla(full, has_stream=False)
     assert not xla.run(problem(), ADDRESSES)
     assert "NVIDIA GPUs" in xla.errors[0]
@@ -187,7 +187,7 @@ def test_a_program_on_a_cpu_launches_nothing_and_says_where_attention_runs(full:
         {"size": 2},
     ],
 )
-def test_attributes_of_another_version_are_refused(full: Stub, wrong: dict[str, object]) -> None:
+def test_attributes_of_another_version_are_refused(full, wrong) -> None:
     xla = Xla(full)
     assert not xla.run(problem(), ADDRESSES, **wrong)  # type: ignore[arg-type]
     assert "another version" in xla.errors[0]

@@ -64,9 +64,7 @@ def hidden(folder: Path) -> int:
 
 @pytest.mark.parametrize("validator", ["etag", "date", "weak", "none"])
 @pytest.mark.parametrize("ranges", [True, False], ids=["ranges", "no ranges"])
-def test_a_connection_that_drops_twice_costs_only_what_was_lost(
-    server: FileServer, get: Get, ranges: bool, validator: str
-) -> None:
+def test_a_connection_that_drops_twice_costs_only_what_was_lost(server, get, ranges, validator) -> None:
     server.ranges, server.validator = ranges, validator
     server.faults = [Fault(drop_after=100_000), Fault(drop_after=90_000)]
     done = get()
@@ -80,16 +78,14 @@ def test_a_connection_that_drops_twice_costs_only_what_was_lost(
 
 
 @pytest.mark.parametrize(("validator", "starts_again"), [("etag", False), ("date", False), ("none", True)])
-def test_without_a_digest_only_a_validator_lets_it_continue(
-    server: FileServer, get: Get, validator: str, starts_again: bool
-) -> None:
+def test_without_a_digest_only_a_validator_lets_it_continue(server, get, validator, starts_again) -> None:
     server.validator = validator
     server.faults = [Fault(drop_after=200_000)]
     assert get(sha256="").sha256 == DIGEST
     assert (server.seen[1][1] is None) == starts_again
 
 
-def test_the_next_run_continues_where_the_last_was_stopped(server: FileServer, get: Get, tmp_path: Path) -> None:
+def test_the_next_run_continues_where_the_last_was_stopped(server, get, tmp_path) -> None:
     server.faults = [Fault(drop_after=200_000), *[Fault(status=503)] * ALWAYS]
     with pytest.raises(NetworkError, match="answers 503"):
         get()
@@ -104,7 +100,7 @@ def test_the_next_run_continues_where_the_last_was_stopped(server: FileServer, g
 @pytest.mark.parametrize("digest", [DIGEST, ""], ids=["digest known", "digest unknown"])
 @pytest.mark.parametrize("validator", ["etag", "date"])
 def test_a_file_that_changed_meanwhile_is_never_joined_with_its_old_beginning(
-    server: FileServer, get: Get, tmp_path: Path, validator: str, digest: str
+    server, get, tmp_path, validator, digest
 ) -> None:
     server.validator = validator
     server.files[PATH] = CHANGED
@@ -115,9 +111,7 @@ def test_a_file_that_changed_meanwhile_is_never_joined_with_its_old_beginning(
     assert get(sha256=digest).sha256 == DIGEST
 
 
-def test_a_beginning_that_does_not_belong_to_the_file_is_thrown_away_once(
-    server: FileServer, get: Get, tmp_path: Path, notes: list[str]
-) -> None:
+def test_a_beginning_that_does_not_belong_to_the_file_is_thrown_away_once(server, get, tmp_path, notes) -> None:
     server.faults = [Fault(drop_after=200_000), *[Fault(status=503)] * ALWAYS]
     with pytest.raises(NetworkError):
         get()
@@ -128,7 +122,7 @@ def test_a_beginning_that_does_not_belong_to_the_file_is_thrown_away_once(
     assert "starting again" in notes[-1]
 
 
-def test_what_was_received_whole_is_not_asked_for_again(server: FileServer, get: Get, tmp_path: Path) -> None:
+def test_what_was_received_whole_is_not_asked_for_again(server, get, tmp_path) -> None:
     assert get().fetched == len(CONTENT)
     server.seen = []
     assert get().fetched == 0
@@ -140,7 +134,7 @@ def test_what_was_received_whole_is_not_asked_for_again(server: FileServer, get:
 
 
 @pytest.mark.parametrize("answer", ["bytes 0-299999/300000", "bytes 5-9/300000", "bytes 200000-299999/*", "nonsense"])
-def test_another_range_than_was_asked_for_is_refused(server: FileServer, get: Get, tmp_path: Path, answer: str) -> None:
+def test_another_range_than_was_asked_for_is_refused(server, get, tmp_path, answer) -> None:
     server.faults = [Fault(drop_after=200_000), Fault(content_range=answer)]
     with pytest.raises(IntegrityError, match=r"was asked for demo.whl from byte \d+ on and sent") as caught:
         get()
@@ -158,9 +152,7 @@ def test_another_range_than_was_asked_for_is_refused(server: FileServer, get: Ge
     ],
 )
 @pytest.mark.parametrize("ranges", [True, False])
-def test_another_file_than_the_expected_is_refused_and_not_kept(
-    server: FileServer, get: Get, tmp_path: Path, ranges: bool, options: dict[str, object], said: str
-) -> None:
+def test_another_file_than_the_expected_is_refused_and_not_kept(server, get, tmp_path, ranges, options, said) -> None:
     server.ranges = ranges
     with pytest.raises(IntegrityError) as caught:
         get(**options)
@@ -170,14 +162,14 @@ def test_another_file_than_the_expected_is_refused_and_not_kept(
     assert len(server.seen) == 1
 
 
-def test_a_body_without_a_length_is_counted_by_the_size_that_was_published(server: FileServer, get: Get) -> None:
+def test_a_body_without_a_length_is_counted_by_the_size_that_was_published(server, get) -> None:
     server.faults = [Fault(status=200, headers={"Content-Length": "", "Connection": "close"})]
     with pytest.raises(IntegrityError, match="has 2 bytes, expected 300000"):
         get(size=len(CONTENT))
 
 
 @pytest.mark.parametrize("code", [404, 410])
-def test_a_file_that_is_gone_is_reported_at_once(server: FileServer, get: Get, code: int) -> None:
+def test_a_file_that_is_gone_is_reported_at_once(server, get, code) -> None:
     server.faults = [Fault(status=code)]
     with pytest.raises(NetworkError, match=f"answers {code}") as caught:
         get()
@@ -186,9 +178,7 @@ def test_a_file_that_is_gone_is_reported_at_once(server: FileServer, get: Get, c
 
 
 @pytest.mark.parametrize("code", [429, 503])
-def test_a_busy_server_is_waited_for_as_long_as_it_asks(
-    server: FileServer, get: Get, notes: list[str], monkeypatch: pytest.MonkeyPatch, code: int
-) -> None:
+def test_a_busy_server_is_waited_for_as_long_as_it_asks(server, get, notes, monkeypatch, code) -> None:
     slept: list[float] = []
     monkeypatch.setattr("flashdepot.net.errors.time.sleep", slept.append)
     server.faults = [Fault(status=code, headers={"Retry-After": "7"})]
@@ -198,7 +188,7 @@ def test_a_busy_server_is_waited_for_as_long_as_it_asks(
     assert "in 7 s" in notes[0]
 
 
-def test_a_server_that_asks_for_an_hour_is_not_waited_for(server: FileServer, get: Get) -> None:
+def test_a_server_that_asks_for_an_hour_is_not_waited_for(server, get) -> None:
     server.faults = [Fault(status=429, headers={"Retry-After": "3600"})]
     with pytest.raises(NetworkError, match="answers 429 Too Many Requests and asks to come back in 3600 s"):
         get()
@@ -209,14 +199,14 @@ def test_a_server_that_asks_for_an_hour_is_not_waited_for(server: FileServer, ge
     ("value", "seconds"),
     [("7", 7), (" 7 ", 7), ("30 s from now", 30), ("-5", 0), ("soon", 0), ("", 0), ("9" * 5000, 0)],
 )
-def test_the_time_to_wait_is_a_number_or_a_date(value: str, seconds: float) -> None:
+def test_the_time_to_wait_is_a_number_or_a_date(value, seconds) -> None:
     response = requests.Response()
     date = format_datetime(datetime.now(timezone.utc) + timedelta(seconds=30))
     response.headers["Retry-After"] = date if "from now" in value else value
     assert retry_after(requests.HTTPError(response=response)) == pytest.approx(seconds, abs=5 if seconds == 30 else 0)
 
 
-def test_a_redirect_is_followed_and_the_rest_is_fetched_through_it(server: FileServer, get: Get) -> None:
+def test_a_redirect_is_followed_and_the_rest_is_fetched_through_it(server, get) -> None:
     to = Fault(status=302, headers={"Location": PATH})
     server.faults = [to, Fault(drop_after=200_000), to]
     assert get(path="/latest.whl").sha256 == DIGEST
@@ -233,7 +223,7 @@ def test_a_redirect_is_followed_and_the_rest_is_fetched_through_it(server: FileS
         ("http://a.example/x.whl", "https://a.example/x.whl", False),
     ],
 )
-def test_a_redirect_never_leads_off_https_nor_to_a_local_file(old: str, new: str, is_refused: bool) -> None:
+def test_a_redirect_never_leads_off_https_nor_to_a_local_file(old, new, is_refused) -> None:
     session = open_session(old, IndexSettings())
     response = requests.Response()
     response.status_code, response.url = 302, old
@@ -246,9 +236,7 @@ def test_a_redirect_never_leads_off_https_nor_to_a_local_file(old: str, new: str
         hook(response)
 
 
-def test_credentials_stay_with_the_server_that_they_are_for(
-    server: FileServer, get: Get, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_credentials_stay_with_the_server_that_they_are_for(server, get, monkeypatch) -> None:
     monkeypatch.setenv("PIP_INDEX_URL", server.url.replace("://", "://me:s3cret@") + "/simple")
     server.authorization = "Basic " + base64.b64encode(b"me:s3cret").decode()
     assert get().sha256 == DIGEST
@@ -260,7 +248,7 @@ def test_credentials_stay_with_the_server_that_they_are_for(
             get(sha256="")
 
 
-def test_an_address_with_a_password_is_never_shown(server: FileServer, tmp_path: Path) -> None:
+def test_an_address_with_a_password_is_never_shown(server, tmp_path) -> None:
     server.faults = [Fault(status=403)]
     remote = Remote(server.url.replace("://", "://me:s3cret@") + PATH)
     with pytest.raises(NetworkError, match="answers 403") as caught:
@@ -268,23 +256,21 @@ def test_an_address_with_a_password_is_never_shown(server: FileServer, tmp_path:
     assert "s3cret" not in caught.value.message + caught.value.hint
 
 
-def test_offline_says_so_and_asks_nobody(server: FileServer, get: Get, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_says_so_and_asks_nobody(server, get, monkeypatch) -> None:
     monkeypatch.setenv("FLASHDEPOT_OFFLINE", "1")
     with pytest.raises(NetworkError, match=r"Fetching demo.whl needs the network, and --offline or FLASHDEPOT_OFFLINE"):
         get()
     assert server.seen == []
 
 
-def test_more_than_any_wheel_is_refused_by_the_length_that_is_announced(server: FileServer, get: Get) -> None:
+def test_more_than_any_wheel_is_refused_by_the_length_that_is_announced(server, get) -> None:
     server.faults = [Fault(status=200, headers={"Content-Length": str(9 << 30)})]
     with pytest.raises(IntegrityError, match=f"has {9 << 30} bytes, expected at most {8 << 30}"):
         get()
     assert len(server.seen) == 1
 
 
-def test_a_disk_that_cannot_hold_it_is_named_before_anything_comes(
-    server: FileServer, get: Get, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_cannot_hold_it_is_named_before_anything_comes(server, get, tmp_path, monkeypatch) -> None:
     class Usage:
         free = 1000
 
@@ -319,7 +305,7 @@ def read_until(process: subprocess.Popen[str], words: str) -> str:
     raise AssertionError(f"it ended without saying '{words}'")
 
 
-def test_two_processes_fetch_a_file_once(server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_processes_fetch_a_file_once(server, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("PIP_TIMEOUT", "300")
     server.goes_on.clear()
     with start(server, tmp_path) as first:
@@ -333,9 +319,7 @@ def test_two_processes_fetch_a_file_once(server: FileServer, tmp_path: Path, mon
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, KILL])
-def test_what_a_stopped_process_had_received_is_not_lost(
-    server: FileServer, get: Get, tmp_path: Path, number: int
-) -> None:
+def test_what_a_stopped_process_had_received_is_not_lost(server, get, tmp_path, number) -> None:
     server.pace = 0.05
     with start(server, tmp_path) as process:
         for _ in range(3):
@@ -349,9 +333,7 @@ def test_what_a_stopped_process_had_received_is_not_lost(
     assert (done.sha256, done.fetched) == (DIGEST, len(CONTENT) - kept)
 
 
-def test_a_server_that_falls_silent_is_left_after_the_timeout_of_pip(
-    server: FileServer, get: Get, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_falls_silent_is_left_after_the_timeout_of_pip(server, get, monkeypatch) -> None:
     monkeypatch.setenv("PIP_TIMEOUT", "0.2")
     server.pace = 1.0
     began = time.monotonic()

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import psutil
 import pytest
@@ -35,7 +34,7 @@ def ends(pid: int, seconds: float) -> bool:
 
 
 @pytest.mark.parametrize("sent", [KILL, signal.SIGTERM, signal.SIGINT])
-def test_a_program_and_what_it_started_end_with_the_process_that_ran_it(tmp_path: Path, sent: signal.Signals) -> None:
+def test_a_program_and_what_it_started_end_with_the_process_that_ran_it(tmp_path, sent) -> None:
     process = subprocess.Popen([sys.executable, "-c", RUNS_OTHERS, str(tmp_path)], stderr=subprocess.DEVNULL)
     inner = tmp_path / "inner"
     while not (inner.exists() and inner.read_text().endswith("\n")):
@@ -70,7 +69,7 @@ def test_what_a_program_reads_writes_and_ends_with_comes_back() -> None:
     assert (done.status, done.stdout, done.stderr) == (3, "GRÜSSE\n", "café\n")
 
 
-def test_a_program_that_leaves_another_running_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_program_that_leaves_another_running_is_not_waited_for(tmp_path) -> None:
     """The one that it leaves has the output open until it is given to end, which happens after the assertion."""
     stop = tmp_path / "stop"
     left = f"import os, time\nwhile not os.path.exists({str(stop)!r}): time.sleep(0.01)"
@@ -81,7 +80,7 @@ def test_a_program_that_leaves_another_running_is_not_waited_for(tmp_path: Path)
         stop.touch()
 
 
-def test_a_program_that_does_not_end_is_ended(tmp_path: Path) -> None:
+def test_a_program_that_does_not_end_is_ended(tmp_path) -> None:
     started = tmp_path / "started"
     code = f"open({str(started)!r}, 'w').close(); import time; time.sleep(600)"
     with pytest.raises(FlashdepotError, match="did not end within 2 s"):
@@ -89,6 +88,6 @@ def test_a_program_that_does_not_end_is_ended(tmp_path: Path) -> None:
     assert started.exists()
 
 
-def test_a_program_that_is_not_there_is_a_missing_tool(tmp_path: Path) -> None:
+def test_a_program_that_is_not_there_is_a_missing_tool(tmp_path) -> None:
     with pytest.raises(MissingToolError, match=r"cannot be run: (No such file|The system cannot find|File not found)"):
         run([str(tmp_path / "nothing")])

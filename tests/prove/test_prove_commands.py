@@ -65,7 +65,7 @@ def flashdepot(*arguments: str) -> subprocess.CompletedProcess[str]:
     return flashdepot_here(*arguments)
 
 
-def test_right_results_end_well_and_are_shown_with_their_bounds(tmp_path: Path) -> None:
+def test_right_results_end_well_and_are_shown_with_their_bounds(tmp_path) -> None:
     done = flashdepot("verify", "--python", answering(tmp_path, VERIFIED))
     assert done.returncode == 0
     assert "right    bf16  forward, head dim 64" in done.stderr
@@ -73,7 +73,7 @@ def test_right_results_end_well_and_are_shown_with_their_bounds(tmp_path: Path) 
     assert "skipped  fp16  kv_cache: is not in this library" in done.stderr
 
 
-def test_a_wrong_result_is_exit_code_6_and_named(tmp_path: Path) -> None:
+def test_a_wrong_result_is_exit_code_6_and_named(tmp_path) -> None:
     wrong = {**VERIFIED, "rows": [ROW, {**ROW, "what": "backward", "error": 0.5, "ok": False}]}
     done = flashdepot("verify", "--python", answering(tmp_path, wrong), "--quiet")
     assert done.returncode == 6
@@ -88,7 +88,7 @@ def test_an_environment_without_torch_is_exit_code_3() -> None:
 
 
 @posix("stand-in for Python: it is a shell script")
-def test_a_gpu_that_cannot_be_used_says_so(tmp_path: Path) -> None:
+def test_a_gpu_that_cannot_be_used_says_so(tmp_path) -> None:
     program = tmp_path / "python"
     program.write_text('#!/bin/sh\necho "RuntimeError: Found no NVIDIA driver on your system." >&2\nexit 1\n')
     program.chmod(0o755)
@@ -97,14 +97,14 @@ def test_a_gpu_that_cannot_be_used_says_so(tmp_path: Path) -> None:
     assert "No GPU could be used" in done.stderr
 
 
-def test_speeds_are_shown_next_to_torchs_with_the_ratio(tmp_path: Path) -> None:
+def test_speeds_are_shown_next_to_torchs_with_the_ratio(tmp_path) -> None:
     done = flashdepot("bench", "--python", answering(tmp_path, MEASURED))
     assert done.returncode == 0
     assert "330.0            300.0    1.10" in done.stdout
     assert len([line for line in done.stdout.splitlines() if line.startswith("forward")]) == 4
 
 
-def test_the_batch_from_which_throughput_stops_growing_is_named(tmp_path: Path) -> None:
+def test_the_batch_from_which_throughput_stops_growing_is_named(tmp_path) -> None:
     steps = [{"batch": b, "tflops": t, "memory_gb": 1.0} for b, t in ((1, 100.0), (2, 200.0), (4, 201.0))]
     problem = {"head_dim": 64, "heads": 32, "length": 1024, "causal": True, "backward": True}
     tuned = {**MEASURED, "tune_batch": {**problem, "steps": steps, "enough": 2, "largest": 7}}
@@ -113,7 +113,7 @@ def test_the_batch_from_which_throughput_stops_growing_is_named(tmp_path: Path) 
     assert "stops growing at batch 2; the largest that fits in memory is 7" in done.stdout
 
 
-def test_a_batch_of_one_that_does_not_fit_is_said(tmp_path: Path) -> None:
+def test_a_batch_of_one_that_does_not_fit_is_said(tmp_path) -> None:
     problem = {"head_dim": 64, "heads": 32, "length": 1 << 24, "causal": True, "backward": True}
     tuned = {**MEASURED, "tune_batch": {**problem, "steps": [], "enough": None, "largest": None}}
     done = flashdepot("bench", "--tune-batch", "--python", answering(tmp_path, tuned))
@@ -125,7 +125,7 @@ POINT = {"kind": "dense", "kernel": "fwd", "head_dim": 64, "mask": "full", "batc
 TUNED = {"gpu": "NVIDIA H200", "arch": 90, "torch": "2.11.0", "dtype": "bf16", "rows": [POINT, {**POINT, "mask": "causal", "fa2": 400.0}]}  # fmt: skip
 
 
-def test_the_table_that_dispatch_reads_is_written_with_its_source(tmp_path: Path) -> None:
+def test_the_table_that_dispatch_reads_is_written_with_its_source(tmp_path) -> None:
     path = tmp_path / "families.csv"
     done = flashdepot("bench", "--tune", str(path), "--python", answering(tmp_path, TUNED))
     assert done.returncode == 0, done.stderr
@@ -138,27 +138,27 @@ def test_the_table_that_dispatch_reads_is_written_with_its_source(tmp_path: Path
     ]
 
 
-def test_a_flash_attn_with_nothing_to_choose_writes_no_table(tmp_path: Path) -> None:
+def test_a_flash_attn_with_nothing_to_choose_writes_no_table(tmp_path) -> None:
     path = tmp_path / "families.csv"
     done = flashdepot("bench", "--tune", str(path), "--python", answering(tmp_path, {**TUNED, "rows": []}))
     assert (done.returncode, path.exists()) == (2, False)
     assert "no problem that both fa2 and fa4 can do here" in done.stderr
 
 
-def test_a_head_dim_without_a_kernel_is_not_tuned(tmp_path: Path) -> None:
+def test_a_head_dim_without_a_kernel_is_not_tuned(tmp_path) -> None:
     done = flashdepot("bench", "--tune", str(tmp_path / "families.csv"), "--head-dims", "80")
     assert done.returncode == 2
     assert "'80' names a head dim without a kernel" in done.stderr
 
 
-def test_a_plot_is_written(tmp_path: Path) -> None:
+def test_a_plot_is_written(tmp_path) -> None:
     pytest.importorskip("matplotlib")
     done = flashdepot("bench", "--python", answering(tmp_path, MEASURED), "--plot", str(tmp_path / "speed.svg"))
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "speed.svg").read_bytes().startswith(b"<?xml")
 
 
-def test_a_plot_of_another_kind_is_wrong_usage(tmp_path: Path) -> None:
+def test_a_plot_of_another_kind_is_wrong_usage(tmp_path) -> None:
     done = flashdepot("bench", "--python", answering(tmp_path, MEASURED), "--plot", str(tmp_path / "speed.doc"))
     assert done.returncode == 2
     assert ".png or .svg" in done.stderr
@@ -197,9 +197,7 @@ def script(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> d
     return runpy.run_path(str(SCRIPTS / request.param))
 
 
-def test_each_family_is_timed_by_itself_where_a_library_has_two(
-    script: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_family_is_timed_by_itself_where_a_library_has_two(script, monkeypatch) -> None:
     library, run = refuses()
     monkeypatch.setitem(sys.modules, "flash_attn_2_cuda", SimpleNamespace(library=library))
     found = script["by_family"](run)
@@ -208,20 +206,18 @@ def test_each_family_is_timed_by_itself_where_a_library_has_two(
 
 
 @pytest.mark.parametrize("refused", [(4,), (2, 4)])
-def test_a_library_of_one_family_is_timed_once(
-    script: dict[str, Any], monkeypatch: pytest.MonkeyPatch, refused: tuple[int, ...]
-) -> None:
+def test_a_library_of_one_family_is_timed_once(script, monkeypatch, refused) -> None:
     library, run = refuses(*refused)
     monkeypatch.setitem(sys.modules, "flash_attn_2_cuda", SimpleNamespace(library=library))
     assert script["by_family"](run) == {}
 
 
-def test_another_wheel_than_ours_is_timed_once(script: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_wheel_than_ours_is_timed_once(script, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "flash_attn_2_cuda", ModuleType("flash_attn_2_cuda"))
     assert script["by_family"](lambda: 1) == {}
 
 
-def test_points_of_the_shipped_table_are_those_that_are_measured_by_default(script: dict[str, Any]) -> None:
+def test_points_of_the_shipped_table_are_those_that_are_measured_by_default(script) -> None:
     columns = ("kind", "kernel", "head_dim", "mask", "batch", "seqlen", "heads_q", "heads_k")
     lines = [line for line in TABLE.read_text().splitlines() if not line.startswith("#")]
     shipped = {tuple(row[name] for name in columns) for row in csv.DictReader(lines)}
@@ -241,7 +237,5 @@ def test_points_of_the_shipped_table_are_those_that_are_measured_by_default(scri
         ("q.stride is 0; expected at least 64", False),
     ],
 )
-def test_what_a_library_was_built_without_is_skipped_and_any_other_error_is_wrong(
-    script: dict[str, Any], refusal: str, left_out: bool
-) -> None:
+def test_what_a_library_was_built_without_is_skipped_and_any_other_error_is_wrong(script, refusal, left_out) -> None:
     assert script["is_left_out"](refusal) is left_out

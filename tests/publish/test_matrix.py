@@ -16,7 +16,7 @@ def read(folder: Path, text: str) -> PublishMatrix:
     return read_matrix(path)
 
 
-def test_every_combination_is_made_but_those_that_are_excluded_and_the_others_come_last(tmp_path: Path) -> None:
+def test_every_combination_is_made_but_those_that_are_excluded_and_the_others_come_last(tmp_path) -> None:
     found = read(
         tmp_path,
         """
@@ -53,7 +53,7 @@ def test_every_combination_is_made_but_those_that_are_excluded_and_the_others_co
     assert (found.url, found.remotes) == ("https://wheels.example.org/", ("team",))
 
 
-def test_a_part_that_is_named_twice_is_made_once(tmp_path: Path) -> None:
+def test_a_part_that_is_named_twice_is_made_once(tmp_path) -> None:
     found = read(tmp_path, '[matrix]\narch = ["90", "90"]\n[[include]]\narch = "90"\n')
     assert [part.name for part in found.parts] == ["arch=90"]
     assert found.out == tmp_path / "dist"
@@ -83,13 +83,13 @@ def test_a_part_that_is_named_twice_is_made_once(tmp_path: Path) -> None:
         ("[matrix\n", "is not valid TOML"),
     ],
 )
-def test_a_mistake_is_reported_with_the_file_and_the_word(text: str, said: str, tmp_path: Path) -> None:
+def test_a_mistake_is_reported_with_the_file_and_the_word(text, said, tmp_path) -> None:
     with pytest.raises(UsageError, match=said) as refused:
         read(tmp_path, text)
     assert "publish.toml" in refused.value.message
 
 
-def test_a_matrix_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_matrix_file_that_is_not_there_is_named(tmp_path) -> None:
     with pytest.raises(UsageError, match=r"none\.toml cannot be read") as refused:
         read_matrix(tmp_path / "none.toml")
     assert "docs/publishing.md" in refused.value.hint

@@ -118,7 +118,7 @@ def test_nothing_runs_that_is_not_pinned() -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a script for bash")
 @pytest.mark.parametrize("wrong", ["commit", "sha256"])
-def test_another_flashdepot_than_the_one_that_is_pinned_is_not_installed(wrong: str, tmp_path: Path) -> None:
+def test_another_flashdepot_than_the_one_that_is_pinned_is_not_installed(wrong, tmp_path) -> None:
     source = tmp_path / "source"
     source.mkdir()
     (source / "pyproject.toml").write_text("[project]\nname = 'evil'\n")
@@ -140,7 +140,7 @@ def test_another_flashdepot_than_the_one_that_is_pinned_is_not_installed(wrong: 
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="GNU tar")
-def test_what_one_job_makes_is_what_the_next_one_signs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_one_job_makes_is_what_the_next_one_signs(tmp_path, monkeypatch) -> None:
     """The lines of the template that hand a depot over, run on one."""
     jobs = workflow()["jobs"]
     pack, unpack = (
@@ -201,7 +201,7 @@ def wheel_in(folder: Path) -> Path:
     return found
 
 
-def test_a_stored_library_is_used_again_and_its_wheel_is_verified(published: Path, manifest: Manifest) -> None:
+def test_a_stored_library_is_used_again_and_its_wheel_is_verified(published, manifest) -> None:
     (part,) = read_json(published / REPORT_NAME)["parts"]
     assert (part["recipe_key"], part["wheel"]) == (manifest.recipe_key, wheel_in(published).name)
     assert (part["status"], part["compiled"], part["proven"]) == ("hit", 0, True)
@@ -216,15 +216,13 @@ def test_a_stored_library_is_used_again_and_its_wheel_is_verified(published: Pat
         ({"platform": Platform("windows", "x86_64")}, "it has no flashattention.dll"),
     ],
 )
-def test_a_wheel_that_does_not_hold_what_its_manifest_says_is_refused(
-    claim: dict[str, Any], said: str, published: Path, manifest: Manifest
-) -> None:
+def test_a_wheel_that_does_not_hold_what_its_manifest_says_is_refused(claim, said, published, manifest) -> None:
     verify_wheel(wheel_in(published), manifest)
     with pytest.raises(IntegrityError, match=said):
         verify_wheel(wheel_in(published), replace(manifest, **claim))
 
 
-def test_a_wheel_with_one_changed_byte_is_refused(published: Path, manifest: Manifest, tmp_path: Path) -> None:
+def test_a_wheel_with_one_changed_byte_is_refused(published, manifest, tmp_path) -> None:
     whole = wheel_in(published)
     changed = tmp_path / whole.name
     with zipfile.ZipFile(whole) as before, zipfile.ZipFile(changed, "w") as after:

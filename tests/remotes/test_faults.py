@@ -16,18 +16,17 @@ import pytest
 from flashdepot.depot.gc import plan, run
 from flashdepot.depot.verify import verify
 from flashdepot.events import Events
-from flashdepot.model.manifest import Manifest
 from flashdepot.model.remote import RemoteSettings
 from flashdepot.net import waiting as workers
 from support.depots import make_older, make_record
-from support.machines import REQUEST, Party
+from support.machines import REQUEST
 from support.own_world import CONFIG
-from support.servers import Answer, RemoteServer, answers, serve_remote
+from support.servers import Answer, answers, serve_remote
 
 RECORDS, BLOBS = "signed/", "blobs/"
 
 
-def test_a_miss_is_one_request_and_nothing_is_listed(reader: Party, team: RemoteSettings, server: RemoteServer) -> None:
+def test_a_miss_is_one_request_and_nothing_is_listed(reader, team, server) -> None:
     assert reader.fetch(team) is None
     assert [method for method, _ in server.seen] == ["GET"]
     assert reader.fetch_unit(team) is None
@@ -35,9 +34,7 @@ def test_a_miss_is_one_request_and_nothing_is_listed(reader: Party, team: Remote
     assert not reader.warnings
 
 
-def test_a_hit_of_a_unit_is_decided_by_one_request(
-    pushed: Manifest, reader: Party, team: RemoteSettings, server: RemoteServer
-) -> None:
+def test_a_hit_of_a_unit_is_decided_by_one_request(pushed, reader, team, server) -> None:
     server.seen.clear()
     found = reader.fetch_unit(team)
     assert found is not None
@@ -45,7 +42,7 @@ def test_a_hit_of_a_unit_is_decided_by_one_request(
     assert [path.partition("/")[0] for _, path in server.seen] == ["signed", "blobs", "blobs"]
 
 
-def test_a_unit_whose_inputs_changed_is_not_taken(pushed: Manifest, reader: Party, team: RemoteSettings) -> None:
+def test_a_unit_whose_inputs_changed_is_not_taken(pushed, reader, team) -> None:
     assert reader.fetch_unit(team, **{"{upstream}/a.h": "f" * 64}) is None
     assert not reader.warnings
 
@@ -69,9 +66,7 @@ def test_a_unit_whose_inputs_changed_is_not_taken(pushed: Manifest, reader: Part
     ids=lambda answer: f"{answer.status}-{(answer.body or b'')[:9]!r}-{answer.drop_after}",
 )
 @pytest.mark.parametrize("where", [RECORDS, BLOBS])
-def test_a_remote_that_answers_wrongly_is_a_miss_with_a_warning(
-    where: str, answer: Answer, pushed: Manifest, reader: Party, team: RemoteSettings, server: RemoteServer
-) -> None:
+def test_a_remote_that_answers_wrongly_is_a_miss_with_a_warning(where, answer, pushed, reader, team, server) -> None:
     server.fault = answers(where, answer)
     assert reader.fetch(team) is None
     assert reader.fetch_unit(team) is None
@@ -84,9 +79,7 @@ def test_a_remote_that_answers_wrongly_is_a_miss_with_a_warning(
 
 
 @pytest.mark.parametrize("when", ["before", "during"])
-def test_a_remote_that_dies_is_a_miss(
-    when: str, pushed: Manifest, reader: Party, team: RemoteSettings, server: RemoteServer
-) -> None:
+def test_a_remote_that_dies_is_a_miss(when, pushed, reader, team, server) -> None:
     if when == "before":
         server.stop()
     else:
@@ -100,9 +93,7 @@ def test_a_remote_that_dies_is_a_miss(
     assert "is not used from here on" in reader.warnings[0]
 
 
-def test_a_remote_that_failed_is_not_asked_again_in_the_same_run(
-    pushed: Manifest, reader: Party, team: RemoteSettings, server: RemoteServer
-) -> None:
+def test_a_remote_that_failed_is_not_asked_again_in_the_same_run(pushed, reader, team, server) -> None:
     server.fault = answers("", Answer(500))
     server.seen.clear()
     opened = reader.remotes(team)
@@ -111,9 +102,7 @@ def test_a_remote_that_failed_is_not_asked_again_in_the_same_run(
     assert len(server.seen) == 1
 
 
-def test_a_record_that_trickles_costs_no_more_than_the_remote_may_take(
-    pushed: Manifest, reader: Party, team: RemoteSettings, server: RemoteServer
-) -> None:
+def test_a_record_that_trickles_costs_no_more_than_the_remote_may_take(pushed, reader, team, server) -> None:
     server.fault = answers(RECORDS, Answer(pace=0.2))
     began = time.monotonic()
     assert reader.fetch(team) is None
@@ -121,9 +110,7 @@ def test_a_record_that_trickles_costs_no_more_than_the_remote_may_take(
     assert "has not" in reader.warnings[0]
 
 
-def test_a_library_that_trickles_is_given_up(
-    pushed: Manifest, reader: Party, team: RemoteSettings, server: RemoteServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_library_that_trickles_is_given_up(pushed, reader, team, server, monkeypatch) -> None:
     monkeypatch.setattr(workers, "_WINDOW", 0.5)
     large = max((path for path in server.blobs()), key=lambda path: len(server.files[path]))
     server.fault = answers(large, Answer(pace=0.02))
@@ -133,9 +120,7 @@ def test_a_library_that_trickles_is_given_up(
     assert reader.fetch(team) == pushed
 
 
-def test_a_library_that_is_slow_and_comes_all_the_time_is_taken(
-    pushed: Manifest, reader: Party, team: RemoteSettings, server: RemoteServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_library_that_is_slow_and_comes_all_the_time_is_taken(pushed, reader, team, server, monkeypatch) -> None:
     monkeypatch.setattr(workers, "_WINDOW", 0.2)
     monkeypatch.setattr(workers, "_SLOWEST", 1)
     file = min((file for file in pushed.files if not file.link), key=lambda file: file.size)
@@ -144,16 +129,14 @@ def test_a_library_that_is_slow_and_comes_all_the_time_is_taken(
     assert not reader.warnings
 
 
-def test_an_address_that_swallows_packets_costs_no_more_than_the_remote_may_take(reader: Party) -> None:
+def test_an_address_that_swallows_packets_costs_no_more_than_the_remote_may_take(reader) -> None:
     began = time.monotonic()
     assert reader.fetch(RemoteSettings("gone", "https://10.255.255.1/x", timeout=0.5)) is None
     assert time.monotonic() - began < 3
     assert "gone" in reader.warnings[0]
 
 
-def test_what_arrived_before_the_connection_was_lost_is_not_fetched_again(
-    pushed: Manifest, reader: Party, team: RemoteSettings, server: RemoteServer
-) -> None:
+def test_what_arrived_before_the_connection_was_lost_is_not_fetched_again(pushed, reader, team, server) -> None:
     large = max((path for path in server.blobs()), key=lambda path: len(server.files[path]))
     half = len(server.files[large]) // 2
     server.fault = answers(large, Answer(drop_after=half))
@@ -165,9 +148,7 @@ def test_what_arrived_before_the_connection_was_lost_is_not_fetched_again(
     assert not kept.exists()
 
 
-def test_a_beginning_that_was_wrong_is_fetched_again(
-    pushed: Manifest, reader: Party, team: RemoteSettings, server: RemoteServer
-) -> None:
+def test_a_beginning_that_was_wrong_is_fetched_again(pushed, reader, team, server) -> None:
     large = max((path for path in server.blobs()), key=lambda path: len(server.files[path]))
     downloads = reader.folder / "depot/downloads"
     reader.depot.layout.prepare()
@@ -177,9 +158,7 @@ def test_a_beginning_that_was_wrong_is_fetched_again(
 
 
 @pytest.mark.parametrize("change", ["flip", "cut", "grow", "other", "blank"])
-def test_wrong_bytes_under_a_right_name_are_never_taken(
-    change: str, pushed: Manifest, reader: Party, team: RemoteSettings, server: RemoteServer
-) -> None:
+def test_wrong_bytes_under_a_right_name_are_never_taken(change, pushed, reader, team, server) -> None:
     for path in server.blobs():
         data = server.files[path]
         server.files[path] = {
@@ -195,23 +174,13 @@ def test_wrong_bytes_under_a_right_name_are_never_taken(
     assert reader.warnings
 
 
-def test_the_first_remote_that_has_it_gives_it_and_a_dead_one_before_it_does_not_matter(
-    pushed: Manifest, reader: Party, team: RemoteSettings
-) -> None:
+def test_the_first_remote_that_has_it_gives_it_and_a_dead_one_before_it_does_not_matter(pushed, reader, team) -> None:
     dead = RemoteSettings("dead", "http://127.0.0.1:9")
     assert reader.fetch(dead, team) == pushed
     assert "dead" in reader.warnings[0]
 
 
-def test_offline_asks_no_server_and_still_a_folder(
-    pushed: Manifest,
-    maker: Party,
-    reader: Party,
-    team: RemoteSettings,
-    server: RemoteServer,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_offline_asks_no_server_and_still_a_folder(pushed, maker, reader, team, server, tmp_path, monkeypatch) -> None:
     disk = RemoteSettings("disk", (tmp_path / "disk").as_uri())
     (tmp_path / "disk").mkdir()
     maker.push(disk, pushed)
@@ -222,12 +191,12 @@ def test_offline_asks_no_server_and_still_a_folder(
     assert not server.seen
 
 
-def test_a_folder_that_is_not_mounted_is_a_miss_with_a_warning(reader: Party, tmp_path: Path) -> None:
+def test_a_folder_that_is_not_mounted_is_a_miss_with_a_warning(reader, tmp_path) -> None:
     assert reader.fetch(RemoteSettings("disk", (tmp_path / "disk").as_uri())) is None
     assert "there is no folder" in reader.warnings[0]
 
 
-def test_gc_frees_what_arrived_of_a_library_that_nobody_asked_for_again(reader: Party) -> None:
+def test_gc_frees_what_arrived_of_a_library_that_nobody_asked_for_again(reader) -> None:
     reader.depot.layout.prepare()
     part = reader.depot.layout.downloads / f"blob-{'a' * 64}"
     part.parent.mkdir()
@@ -247,7 +216,7 @@ def silent() -> Iterator[list[RemoteSettings]]:
 
 
 def test_a_remote_that_never_answers_costs_its_time_once_and_the_next_one_is_heard(
-    pushed: Manifest, reader: Party, team: RemoteSettings, silent: list[RemoteSettings]
+    pushed, reader, team, silent
 ) -> None:
     remotes = reader.remotes(*silent, team)
     began = time.monotonic()
@@ -259,16 +228,14 @@ def test_a_remote_that_never_answers_costs_its_time_once_and_the_next_one_is_hea
     assert time.monotonic() - began - first < 1
 
 
-def test_while_the_first_remote_answers_nobody_else_is_asked(
-    pushed: Manifest, reader: Party, team: RemoteSettings
-) -> None:
+def test_while_the_first_remote_answers_nobody_else_is_asked(pushed, reader, team) -> None:
     with serve_remote() as second:
         assert reader.fetch(team, RemoteSettings("second", second.url)) == pushed
         assert reader.fetch_unit(team, RemoteSettings("second", second.url)) is not None
         assert not second.seen
 
 
-def test_who_has_no_remote_imports_nothing_that_speaks_with_one(tmp_path: Path) -> None:
+def test_who_has_no_remote_imports_nothing_that_speaks_with_one(tmp_path) -> None:
     code = (
         "import sys\n"
         "from flashdepot.depot import open_depot\n"

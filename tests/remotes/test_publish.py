@@ -15,7 +15,7 @@ from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.files.atomic import read_json
 from flashdepot.publish import REPORT_NAME, PartReport
 from support.machines import Machine
-from support.servers import Answer, RemoteServer, answers
+from support.servers import Answer, answers
 
 MATRIX = """
 index = "public"
@@ -55,7 +55,7 @@ def statuses(report: Any) -> list[str]:
 
 
 def test_what_a_matrix_names_is_made_pushed_and_indexed_and_a_second_run_finds_it_all(
-    builder: Machine, user: Machine, server: RemoteServer, matrix: Path, tmp_path: Path
+    builder, user, server, matrix, tmp_path
 ) -> None:
     line = builder.key("factory")
     builder.run("remote", "add", "team", server.url, "--push", "--timeout", "30")
@@ -97,9 +97,7 @@ def test_what_a_matrix_names_is_made_pushed_and_indexed_and_a_second_run_finds_i
     assert [part["sha256"] for part in fetched["parts"]] == [part["sha256"] for part in report["parts"]]
 
 
-def test_a_run_that_was_stopped_continues_where_it_was(
-    builder: Machine, matrix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_was_stopped_continues_where_it_was(builder, matrix, tmp_path, monkeypatch) -> None:
     make = publishing._make
     done: list[PartReport] = []
 
@@ -118,9 +116,7 @@ def test_a_run_that_was_stopped_continues_where_it_was(
     assert statuses(report) == ["hit", "built"]
 
 
-def test_a_part_that_fails_does_not_stop_the_others_and_decides_the_exit_code(
-    builder: Machine, matrix: Path, tmp_path: Path
-) -> None:
+def test_a_part_that_fails_does_not_stop_the_others_and_decides_the_exit_code(builder, matrix, tmp_path) -> None:
     matrix.write_text(
         f'{MATRIX}\n[[include]]\nupstream = "9.9.9"\narch = "70"\n\n[[include]]\nupstream = "1.0"\narch = "90"\n'
     )
@@ -134,7 +130,7 @@ def test_a_part_that_fails_does_not_stop_the_others_and_decides_the_exit_code(
 
 
 def test_a_wheel_that_cannot_be_verified_is_neither_pushed_nor_indexed(
-    builder: Machine, server: RemoteServer, matrix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    builder, server, matrix, tmp_path, monkeypatch
 ) -> None:
     def wrong(*_: object) -> None:
         raise IntegrityError("It is not what its manifest says.")
@@ -149,9 +145,7 @@ def test_a_wheel_that_cannot_be_verified_is_neither_pushed_nor_indexed(
     assert not (tmp_path / "public").exists()
 
 
-def test_a_remote_that_takes_nothing_fails_the_part_and_the_next_run_pushes_it(
-    builder: Machine, server: RemoteServer, matrix: Path
-) -> None:
+def test_a_remote_that_takes_nothing_fails_the_part_and_the_next_run_pushes_it(builder, server, matrix) -> None:
     builder.key()
     builder.run("remote", "add", "team", server.url, "--push", "--timeout", "30")
     server.fault = answers("", Answer(507), "PUT")
@@ -165,9 +159,7 @@ def test_a_remote_that_takes_nothing_fails_the_part_and_the_next_run_pushes_it(
     assert {part["pushed"]["team"]["libraries"] for part in report["parts"]} == {1}
 
 
-def test_without_a_key_or_a_remote_that_is_named_nothing_is_begun(
-    builder: Machine, server: RemoteServer, matrix: Path, tmp_path: Path
-) -> None:
+def test_without_a_key_or_a_remote_that_is_named_nothing_is_begun(builder, server, matrix, tmp_path) -> None:
     builder.run("remote", "add", "team", server.url, "--push")
     with pytest.raises(UsageError, match="no key to sign with"):
         publish(builder, matrix)

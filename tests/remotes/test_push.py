@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 
@@ -22,7 +21,6 @@ from flashdepot.errors import NetworkError, UsageError
 from flashdepot.files.atomic import read_json
 from flashdepot.files.documents import write_record
 from flashdepot.model.index_record import RECORD_NAME
-from flashdepot.model.manifest import Manifest
 from flashdepot.model.remote import PublicKey, RemoteSettings, TrustedKey
 from flashdepot.remotes.keys import SigningKey
 from flashdepot.remotes.push import Pushed
@@ -40,34 +38,30 @@ from flashdepot.remotes.statements import (
 from flashdepot.remotes.trust import Envelope, read_envelopes, write_envelopes
 from flashdepot.remotes.user_settings import UserSettings
 from support.depots import make_manifest, make_record, make_request
-from support.machines import Machine, Party
+from support.machines import Party
 from support.own_world import CONFIG
-from support.servers import Answer, RemoteServer, answers
+from support.servers import Answer, answers
 from support.tools import posix
 
 BLOBS = "blobs/"
 KILLS = int(os.environ.get("FLASHDEPOT_PUSH_KILLS", "6"))
 
 
-def test_what_is_there_is_not_sent_again(
-    pushed: Manifest, maker: Party, team: RemoteSettings, server: RemoteServer
-) -> None:
+def test_what_is_there_is_not_sent_again(pushed, maker, team, server) -> None:
     server.seen.clear()
     again = maker.push(team, pushed)
     assert (again.blobs, again.records) == (0, 0)
     assert "PUT" not in {method for method, _ in server.seen}
 
 
-def test_records_are_written_after_all_blobs(pushed: Manifest, server: RemoteServer) -> None:
+def test_records_are_written_after_all_blobs(pushed, server) -> None:
     puts = [path.partition("/")[0] for method, path in server.seen if method == "PUT"]
     assert puts == sorted(puts)
     assert set(puts) == {"blobs", "signed"}
 
 
 @pytest.mark.parametrize(("status", "hint"), [(401, "netrc"), (403, "netrc"), (405, "PUT"), (500, "PUT"), (507, "PUT")])
-def test_a_remote_that_takes_nothing_gets_no_record(
-    status: int, hint: str, maker: Party, reader: Party, team: RemoteSettings, server: RemoteServer
-) -> None:
+def test_a_remote_that_takes_nothing_gets_no_record(status, hint, maker, reader, team, server) -> None:
     reader.trust(maker.key())
     manifest = maker.store()
     server.fault = answers(BLOBS, Answer(status), "PUT")
@@ -80,15 +74,13 @@ def test_a_remote_that_takes_nothing_gets_no_record(
     assert reader.fetch(team) == manifest
 
 
-def test_a_push_needs_a_key(maker: Party, team: RemoteSettings, server: RemoteServer) -> None:
+def test_a_push_needs_a_key(maker, team, server) -> None:
     with pytest.raises(UsageError, match="no key to sign with"):
         maker.push(team, maker.store())
     assert not server.files
 
 
-def test_a_blob_that_was_cut_short_on_the_remote_is_sent_again(
-    pushed: Manifest, maker: Party, reader: Party, team: RemoteSettings, server: RemoteServer
-) -> None:
+def test_a_blob_that_was_cut_short_on_the_remote_is_sent_again(pushed, maker, reader, team, server) -> None:
     for path in server.blobs():
         server.files[path] = server.files[path][:-3]
     maker.push(team, pushed)
@@ -96,9 +88,7 @@ def test_a_blob_that_was_cut_short_on_the_remote_is_sent_again(
 
 
 @pytest.mark.slow
-def test_two_that_push_at_once_lose_nothing(
-    maker: Party, new_party: Callable[[str], Party], reader: Party, team: RemoteSettings, server: RemoteServer
-) -> None:
+def test_two_that_push_at_once_lose_nothing(maker, new_party, reader, team, server) -> None:
     parties = [maker, *(new_party(f"maker{n}") for n in range(2))]
     for number, party in enumerate(parties):
         reader.trust(party.key(f"key{number}"))
@@ -129,14 +119,12 @@ def _push_process(party: Party, url: str, name: str) -> subprocess.Popen[bytes]:
         (Pushed(2, 0, 0, 0, 0), "2 libraries and 0 units, all there already"),
     ],
 )
-def test_what_was_pushed_is_counted(pushed: Pushed, text: str) -> None:
+def test_what_was_pushed_is_counted(pushed, text) -> None:
     assert str(pushed) == text
 
 
 @posix("nvcc that flashdepot could start")
-def test_a_machine_that_compiled_nothing_publishes_what_another_has_signed(
-    builder: Machine, user: Machine, server: RemoteServer, tmp_path: Path
-) -> None:
+def test_a_machine_that_compiled_nothing_publishes_what_another_has_signed(builder, user, server, tmp_path) -> None:
     line = builder.key("factory")
     builder.run("remote", "add", "team", server.url, "--push", "--timeout", "30")
     made = builder.get()
@@ -256,11 +244,11 @@ WRITTEN = {
         ("action", "14827de6550bf201"),
     ],
 )
-def test_what_is_written_is_what_was_always_written(kind: str, digest: str) -> None:
+def test_what_is_written_is_what_was_always_written(kind, digest) -> None:
     assert hashlib.sha256(WRITTEN[kind]).hexdigest()[:16] == digest, WRITTEN[kind]
 
 
-def test_a_stored_record_has_the_same_bytes(tmp_path: Path) -> None:
+def test_a_stored_record_has_the_same_bytes(tmp_path) -> None:
     write_record(tmp_path / "x.json", RECORD.to_json())
     assert hashlib.sha256((tmp_path / "x.json").read_bytes()).hexdigest()[:16] == "9780768f751eae2c"
     (tmp_path / "x.o").write_bytes(b"object")
@@ -270,7 +258,7 @@ def test_a_stored_record_has_the_same_bytes(tmp_path: Path) -> None:
     assert hashlib.sha256(text).hexdigest()[:16] == "fb8352f6ab2d61b0"
 
 
-def test_the_settings_of_a_user_have_the_same_text(tmp_path: Path) -> None:
+def test_the_settings_of_a_user_have_the_same_text(tmp_path) -> None:
     settings = UserSettings(tmp_path)
     ci, other = PublicKey("ci", "01" * 32), PublicKey("other", "02" * 32)
     settings.write_keys([TrustedKey(ci, ("team",), date(2027, 1, 2)), TrustedKey(other, (), None, date(2026, 1, 2))])

@@ -7,7 +7,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ import pytest
 from flashdepot.errors import NetworkError, UsageError
 from flashdepot.files.folders import contents
 from flashdepot.model.remote import RemoteSettings
-from support.machines import VERSION, Machine, Party
+from support.machines import VERSION, Machine
 from support.servers import Answer, RemoteServer
 from support.tools import tool
 from support.upstreams import cutlass_files, tree_files, write_files
@@ -30,9 +30,7 @@ def share(builder: Machine, server: RemoteServer) -> str:
     return line
 
 
-def test_a_library_that_one_machine_pushed_is_fetched_by_another(
-    builder: Machine, user: Machine, server: RemoteServer, tmp_path: Path
-) -> None:
+def test_a_library_that_one_machine_pushed_is_fetched_by_another(builder, user, server, tmp_path) -> None:
     line = share(builder, server)
     user.run("remote", "add", "team", server.url)
     user.run("keys", "trust", line)
@@ -60,9 +58,7 @@ def test_a_library_that_one_machine_pushed_is_fetched_by_another(
     assert user.get(command="depot pull")["status"] == "fetched"
 
 
-def test_after_a_change_of_one_source_the_other_units_are_fetched(
-    builder: Machine, user: Machine, server: RemoteServer, tmp_path: Path
-) -> None:
+def test_after_a_change_of_one_source_the_other_units_are_fetched(builder, user, server, tmp_path) -> None:
     line = share(builder, server)
     user.run("remote", "add", "dead", "http://127.0.0.1:9")
     user.run("remote", "add", "team", server.url)
@@ -76,9 +72,7 @@ def test_after_a_change_of_one_source_the_other_units_are_fetched(
     assert "The remote dead is not used from here on" in user.said
 
 
-def test_a_remote_that_fails_in_every_way_never_stops_a_build(
-    builder: Machine, user: Machine, server: RemoteServer
-) -> None:
+def test_a_remote_that_fails_in_every_way_never_stops_a_build(builder, user, server) -> None:
     share(builder, server)
     server.fault = lambda _method, path: Answer(body=b"junk") if path.startswith("signed") else Answer(500)
     user.key()
@@ -89,7 +83,7 @@ def test_a_remote_that_fails_in_every_way_never_stops_a_build(
 
 
 def test_a_projects_remote_needs_consent_as_the_rest_of_its_file_does(
-    user: Machine, builder: Machine, server: RemoteServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    user, builder, server, tmp_path, monkeypatch
 ) -> None:
     line = share(builder, server)
     project = tmp_path / "project"
@@ -116,9 +110,7 @@ def test_a_projects_remote_needs_consent_as_the_rest_of_its_file_does(
         ("remote = 1\n", "remote is 1"),
     ],
 )
-def test_settings_that_cannot_be_are_refused_with_their_file(
-    text: str, said: str, user: Machine, new_machine: Callable[[str], Machine]
-) -> None:
+def test_settings_that_cannot_be_are_refused_with_their_file(text, said, user, new_machine) -> None:
     (user.settings / "flashdepot").mkdir(parents=True)
     (user.settings / "flashdepot" / "remotes.toml").write_text(text)
     with pytest.raises(UsageError, match=said) as refused:
@@ -201,9 +193,7 @@ def be(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", f"{name}-secret")
 
 
-def test_a_bucket_keeps_what_one_pushes_and_another_may_only_read(
-    bucket: RemoteSettings, maker: Party, reader: Party, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bucket_keeps_what_one_pushes_and_another_may_only_read(bucket, maker, reader, monkeypatch) -> None:
     reader.trust(maker.key())
     manifest = maker.store()
     be("writer", monkeypatch)
@@ -217,9 +207,7 @@ def test_a_bucket_keeps_what_one_pushes_and_another_may_only_read(
         maker.push(bucket, maker.store("two"))
 
 
-def test_a_miss_is_not_a_warning_and_a_wrong_secret_is(
-    bucket: RemoteSettings, reader: Party, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_miss_is_not_a_warning_and_a_wrong_secret_is(bucket, reader, monkeypatch) -> None:
     be("reader", monkeypatch)
     assert reader.fetch(bucket) is None
     assert not reader.warnings
@@ -228,9 +216,7 @@ def test_a_miss_is_not_a_warning_and_a_wrong_secret_is(
     assert "access is denied" in reader.warnings[0]
 
 
-def test_what_arrived_of_an_object_is_not_fetched_again(
-    bucket: RemoteSettings, maker: Party, reader: Party, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_arrived_of_an_object_is_not_fetched_again(bucket, maker, reader, monkeypatch) -> None:
     reader.trust(maker.key())
     be("writer", monkeypatch)
     manifest = maker.store()

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
-from flashdepot.model.manifest import Manifest
 from flashdepot.model.remote import PublicKey, RemoteSettings
 from flashdepot.remotes.keys import choose_key, rotate_key
 from flashdepot.remotes.trust import read_envelopes
-from support.machines import Machine, Party
-from support.servers import RemoteServer
+from support.machines import Party
 
 
 def private(party: Party, name: str = "ci") -> Path:
     return party.settings.private_keys / f"{name}.pem"
 
 
-def test_a_key_is_made_for_its_owner_only_and_its_line_is_the_answer(user: Machine) -> None:
+def test_a_key_is_made_for_its_owner_only_and_its_line_is_the_answer(user) -> None:
     line = user.run("keys", "new", "ci").stdout.strip()
     assert str(PublicKey.parse(line)) == line
     path = user.settings / "flashdepot" / "keys" / "ci.pem"
@@ -32,25 +29,25 @@ def test_a_key_is_made_for_its_owner_only_and_its_line_is_the_answer(user: Machi
     assert (row["key"], row["state"], row["own"]) == (line, "trusted", True)
 
 
-def test_a_name_is_taken_once(user: Machine) -> None:
+def test_a_name_is_taken_once(user) -> None:
     user.key()
     with pytest.raises(UsageError, match="trust a key ci already"):
         user.key()
 
 
 @pytest.mark.parametrize("line", ["ci", "ci:", "ci:AAAA", "../x:" + "A" * 43 + "=", "ci:" + "A" * 43, "ci:" + "!" * 44])
-def test_what_is_not_a_key_is_not_trusted(line: str, user: Machine) -> None:
+def test_what_is_not_a_key_is_not_trusted(line, user) -> None:
     with pytest.raises(UsageError, match="not a public key"):
         user.run("keys", "trust", line)
 
 
-def test_another_key_under_a_trusted_name_is_refused(user: Machine, builder: Machine) -> None:
+def test_another_key_under_a_trusted_name_is_refused(user, builder) -> None:
     user.key()
     with pytest.raises(UsageError, match="You trust another key as ci"):
         user.run("keys", "trust", builder.key())
 
 
-def test_a_revoked_key_is_not_trusted_again(user: Machine, builder: Machine) -> None:
+def test_a_revoked_key_is_not_trusted_again(user, builder) -> None:
     line = builder.key()
     user.run("keys", "trust", line)
     user.run("keys", "revoke", "ci")
@@ -60,23 +57,21 @@ def test_a_revoked_key_is_not_trusted_again(user: Machine, builder: Machine) -> 
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such permissions")
-def test_a_key_that_others_may_read_signs_nothing(maker: Party, team: RemoteSettings) -> None:
+def test_a_key_that_others_may_read_signs_nothing(maker, team) -> None:
     maker.key()
     private(maker).chmod(0o640)
     with pytest.raises(IntegrityError, match="can be read or written by others"):
         maker.push(team, maker.store())
 
 
-def test_a_file_that_is_not_a_key_signs_nothing(maker: Party, team: RemoteSettings) -> None:
+def test_a_file_that_is_not_a_key_signs_nothing(maker, team) -> None:
     maker.key()
     private(maker).write_text("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n")
     with pytest.raises(UsageError, match="not an ed25519 key"):
         maker.push(team, maker.store())
 
 
-def test_a_secret_of_a_ci_system_signs(
-    maker: Party, reader: Party, team: RemoteSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_secret_of_a_ci_system_signs(maker, reader, team, monkeypatch) -> None:
     reader.trust(maker.key())
     pem = private(maker).read_text()
     private(maker).unlink()
@@ -86,7 +81,7 @@ def test_a_secret_of_a_ci_system_signs(
     assert reader.fetch(team) == manifest
 
 
-def test_of_several_keys_one_must_be_named(maker: Party) -> None:
+def test_of_several_keys_one_must_be_named(maker) -> None:
     maker.key("one")
     maker.key("two")
     with pytest.raises(UsageError, match="several keys: one, two"):
@@ -95,12 +90,7 @@ def test_of_several_keys_one_must_be_named(maker: Party) -> None:
 
 
 def test_after_a_rotation_both_signatures_stand_and_either_reader_is_served(
-    pushed: Manifest,
-    maker: Party,
-    reader: Party,
-    new_party: Callable[[str], Party],
-    team: RemoteSettings,
-    server: RemoteServer,
+    pushed, maker, reader, new_party, team, server
 ) -> None:
     old = private(maker).read_bytes()
     made = rotate_key(maker.settings, None, 30, None)
@@ -115,7 +105,7 @@ def test_after_a_rotation_both_signatures_stand_and_either_reader_is_served(
     assert reader.fetch(team) == pushed
 
 
-def test_the_old_key_of_a_rotation_is_trusted_for_the_days_that_were_given(maker: Party) -> None:
+def test_the_old_key_of_a_rotation_is_trusted_for_the_days_that_were_given(maker) -> None:
     maker.key()
     rotate_key(maker.settings, "ci", 0, None)
     old, new = maker.settings.trusted_keys()
@@ -124,7 +114,7 @@ def test_the_old_key_of_a_rotation_is_trusted_for_the_days_that_were_given(maker
     assert (old.key.name.startswith("ci-until-"), new.key.name) == (True, "ci")
 
 
-def test_a_list_of_keys_that_cannot_be_read_stops_what_needs_it(maker: Party, team: RemoteSettings) -> None:
+def test_a_list_of_keys_that_cannot_be_read_stops_what_needs_it(maker, team) -> None:
     maker.key()
     (maker.settings.folder / "keys.toml").write_text("key = 1\n")
     with pytest.raises(FlashdepotError, match=r"keys\.toml: key is 1"):
@@ -132,6 +122,6 @@ def test_a_list_of_keys_that_cannot_be_read_stops_what_needs_it(maker: Party, te
 
 
 @pytest.mark.parametrize("url", ["http://example.org/x", "http://10.0.0.1/x"])
-def test_unsigned_records_are_not_read_over_a_line_that_anybody_can_write_to(url: str) -> None:
+def test_unsigned_records_are_not_read_over_a_line_that_anybody_can_write_to(url) -> None:
     with pytest.raises(ValueError, match="anybody on the way"):
         RemoteSettings("x", url, unsigned=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -57,7 +56,7 @@ def writable(team: RemoteSettings) -> RemoteSettings:
 
 
 def test_each_side_gets_what_only_the_other_has_and_then_there_is_nothing_to_do(
-    pushed: Manifest, maker: Party, reader: Party, writable: RemoteSettings, server: RemoteServer
+    pushed, maker, reader, writable, server
 ) -> None:
     maker.trust(reader.key("second"))
     own = reader.store("two", units=["fwd_hdim128_bf16"])
@@ -87,7 +86,7 @@ def test_each_side_gets_what_only_the_other_has_and_then_there_is_nothing_to_do(
     assert {method for method, _ in server.seen} == {"GET"}
 
 
-def test_libraries_for_every_target_come_over(maker: Party, reader: Party, writable: RemoteSettings) -> None:
+def test_libraries_for_every_target_come_over(maker, reader, writable) -> None:
     reader.trust(maker.key())
     made = {put(maker, name, platform=Platform.parse(name)).recipe_key for name in ("linux-aarch64", "windows-x86_64")}
     synced(maker, writable)
@@ -95,9 +94,7 @@ def test_libraries_for_every_target_come_over(maker: Party, reader: Party, writa
     assert here(reader) == made
 
 
-def test_a_remote_that_is_only_read_gets_nothing(
-    pushed: Manifest, reader: Party, team: RemoteSettings, server: RemoteServer
-) -> None:
+def test_a_remote_that_is_only_read_gets_nothing(pushed, reader, team, server) -> None:
     own = reader.store("two")
     server.seen.clear()
     (done,) = synced(reader, team)
@@ -107,9 +104,7 @@ def test_a_remote_that_is_only_read_gets_nothing(
     assert here(reader) == {pushed.recipe_key, own.recipe_key}
 
 
-def test_what_is_not_signed_by_somebody_trusted_does_not_come(
-    maker: Party, new_party: Callable[[str], Party], writable: RemoteSettings
-) -> None:
+def test_what_is_not_signed_by_somebody_trusted_does_not_come(maker, new_party, writable) -> None:
     maker.key()
     put(maker, "one")
     synced(maker, writable)
@@ -120,9 +115,7 @@ def test_what_is_not_signed_by_somebody_trusted_does_not_come(
     assert "a key that you do not trust" in stranger.warnings[0]
 
 
-def test_a_library_that_arrives_damaged_is_left_out_and_the_others_come(
-    maker: Party, reader: Party, writable: RemoteSettings, server: RemoteServer
-) -> None:
+def test_a_library_that_arrives_damaged_is_left_out_and_the_others_come(maker, reader, writable, server) -> None:
     reader.trust(maker.key())
     whole, damaged = put(maker, "whole"), put(maker, "damaged")
     synced(maker, writable)
@@ -135,9 +128,7 @@ def test_a_library_that_arrives_damaged_is_left_out_and_the_others_come(
     assert here(reader) == {whole.recipe_key}
 
 
-def test_other_bytes_under_one_recipe_are_reported_and_neither_side_is_changed(
-    pushed: Manifest, reader: Party, team: RemoteSettings
-) -> None:
+def test_other_bytes_under_one_recipe_are_reported_and_neither_side_is_changed(pushed, reader, team) -> None:
     own = store_library(reader.depot, reader.folder / "files", name="other", recipe_key=pushed.recipe_key)
     (done,) = synced(reader, team)
     assert done.plan is not None
@@ -145,9 +136,7 @@ def test_other_bytes_under_one_recipe_are_reported_and_neither_side_is_changed(
     assert reader.depot.artifacts.load(own.recipe_key) == own
 
 
-def test_a_remote_that_fails_keeps_nobody_from_the_others(
-    builder: Machine, user: Machine, server: RemoteServer, tmp_path: Path
-) -> None:
+def test_a_remote_that_fails_keeps_nobody_from_the_others(builder, user, server, tmp_path) -> None:
     line = builder.key()
     builder.run("remote", "add", "team", server.url, "--push")
     made = builder.get()["recipe_key"]
@@ -164,9 +153,7 @@ def test_a_remote_that_fails_keeps_nobody_from_the_others(
     assert "team: 0 would be fetched (0 bytes), 0 would be pushed" in user.said
 
 
-def test_a_push_that_fails_leaves_what_came(
-    pushed: Manifest, reader: Party, writable: RemoteSettings, server: RemoteServer
-) -> None:
+def test_a_push_that_fails_leaves_what_came(pushed, reader, writable, server) -> None:
     reader.key("second")
     own = reader.store("two")
     server.fault = answers("blobs/", Answer(507), "PUT")
@@ -190,7 +177,7 @@ def replace_a_unit(machine: Machine, folder: Path) -> str:
 
 
 def test_an_honest_machine_passes_and_a_unit_that_was_replaced_is_found(
-    builder: Machine, user: Machine, server: RemoteServer, tmp_path: Path, new_machine: Callable[[str], Machine]
+    builder, user, server, tmp_path, new_machine
 ) -> None:
     line = share(builder, server)
     user.run("remote", "add", "team", server.url)
@@ -211,7 +198,7 @@ def test_an_honest_machine_passes_and_a_unit_that_was_replaced_is_found(
 
 
 def test_who_compiled_the_same_signs_too_and_counts_as_a_second_builder(
-    builder: Machine, user: Machine, server: RemoteServer, tmp_path: Path, new_machine: Callable[[str], Machine]
+    builder, user, server, tmp_path, new_machine
 ) -> None:
     line = share(builder, server)
     with pytest.raises(UsageError, match="No remote is set to be pushed to"):

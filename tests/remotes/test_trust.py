@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from datetime import date, timedelta
 
 import pytest
 from msgspec.structs import replace
 
-from flashdepot.model.manifest import Manifest
-from flashdepot.model.remote import RemoteSettings
 from flashdepot.remotes import trust
 from flashdepot.remotes.statements import library_places
 from flashdepot.remotes.trust import Envelope, read_envelopes, write_envelopes
 from flashdepot.remotes.user_settings import today
 from support.depots import make_record, store_library
-from support.machines import Party
-from support.servers import RemoteServer
 
 
 @pytest.mark.parametrize("year", [1970, 2038])
 def test_a_clock_that_is_wrong_ends_trust_in_keys_that_expire_and_says_so(
-    year: int,
-    pushed: Manifest,
-    maker: Party,
-    new_party: Callable[[str], Party],
-    team: RemoteSettings,
-    monkeypatch: pytest.MonkeyPatch,
+    year, pushed, maker, new_party, team, monkeypatch
 ) -> None:
     user = new_party("user")
     (trusted,) = maker.settings.trusted_keys()
@@ -41,9 +31,7 @@ def test_a_clock_that_is_wrong_ends_trust_in_keys_that_expire_and_says_so(
         assert not user.warnings
 
 
-def test_a_record_under_another_name_is_not_taken(
-    pushed: Manifest, maker: Party, reader: Party, team: RemoteSettings, server: RemoteServer
-) -> None:
+def test_a_record_under_another_name_is_not_taken(pushed, maker, reader, team, server) -> None:
     library, unit = (next(p for p in server.records() if f"/{kind}/" in p) for kind in ("libraries", "units"))
     other = make_record("bwd_hdim64_bf16")
     server.files[f"signed/units/{other.intent_key[:2]}/{other.intent_key}.json"] = server.files[unit]
@@ -54,9 +42,7 @@ def test_a_record_under_another_name_is_not_taken(
     assert "not a statement of the kind" in reader.warnings[-1]
 
 
-def test_a_record_that_was_changed_after_it_was_signed_is_refused(
-    pushed: Manifest, reader: Party, team: RemoteSettings, server: RemoteServer
-) -> None:
+def test_a_record_that_was_changed_after_it_was_signed_is_refused(pushed, reader, team, server) -> None:
     for path in server.records():
         changed = [
             Envelope(envelope.payload.replace(b'"size":', b'"size":1'), envelope.signatures)
@@ -68,9 +54,7 @@ def test_a_record_that_was_changed_after_it_was_signed_is_refused(
     assert "changed after it was signed" in reader.warnings[0]
 
 
-def test_what_nobody_signed_is_refused_unless_the_user_takes_it(
-    pushed: Manifest, reader: Party, team: RemoteSettings, server: RemoteServer
-) -> None:
+def test_what_nobody_signed_is_refused_unless_the_user_takes_it(pushed, reader, team, server) -> None:
     for path in server.records():
         bare = [Envelope(envelope.payload) for envelope in read_envelopes(server.files[path])]
         server.files[path] = write_envelopes(bare)
@@ -80,9 +64,7 @@ def test_what_nobody_signed_is_refused_unless_the_user_takes_it(
     assert reader.fetch(replace(team, unsigned=True)) == pushed
 
 
-def test_a_key_that_is_not_trusted_convinces_nobody(
-    pushed: Manifest, new_party: Callable[[str], Party], team: RemoteSettings
-) -> None:
+def test_a_key_that_is_not_trusted_convinces_nobody(pushed, new_party, team) -> None:
     stranger = new_party("stranger")
     stranger.key("other")
     assert stranger.fetch(team) is None
@@ -92,9 +74,7 @@ def test_a_key_that_is_not_trusted_convinces_nobody(
 
 
 @pytest.mark.parametrize("days", [1, 0])
-def test_a_key_is_trusted_up_to_its_last_day(
-    days: int, pushed: Manifest, maker: Party, new_party: Callable[[str], Party], team: RemoteSettings
-) -> None:
+def test_a_key_is_trusted_up_to_its_last_day(days, pushed, maker, new_party, team) -> None:
     late = new_party("late")
     (trusted,) = maker.settings.trusted_keys()
     late.trust(trusted.key, expires=today() - timedelta(days=days))
@@ -102,17 +82,13 @@ def test_a_key_is_trusted_up_to_its_last_day(
     assert not days or "expired on" in late.warnings[0]
 
 
-def test_a_revoked_key_convinces_nobody_even_where_the_remote_names_it(
-    pushed: Manifest, reader: Party, team: RemoteSettings
-) -> None:
+def test_a_revoked_key_convinces_nobody_even_where_the_remote_names_it(pushed, reader, team) -> None:
     key = reader.settings.revoke("ci").key
     assert reader.fetch(replace(team, keys=(key,))) is None
     assert "was revoked" in reader.warnings[0]
 
 
-def test_a_key_that_is_trusted_for_one_remote_convinces_nobody_of_another(
-    pushed: Manifest, maker: Party, new_party: Callable[[str], Party], team: RemoteSettings
-) -> None:
+def test_a_key_that_is_trusted_for_one_remote_convinces_nobody_of_another(pushed, maker, new_party, team) -> None:
     careful = new_party("careful")
     (trusted,) = maker.settings.trusted_keys()
     careful.trust(trusted.key, remotes=("other",))
@@ -121,9 +97,7 @@ def test_a_key_that_is_trusted_for_one_remote_convinces_nobody_of_another(
     assert careful.fetch(replace(team, name="other")) == pushed
 
 
-def test_several_builders_can_be_demanded(
-    pushed: Manifest, new_party: Callable[[str], Party], reader: Party, team: RemoteSettings
-) -> None:
+def test_several_builders_can_be_demanded(pushed, new_party, reader, team) -> None:
     demanding = replace(team, builders=2)
     assert reader.fetch(demanding) is None
     assert "2 builders must have signed it" in reader.warnings[0]
@@ -133,23 +107,14 @@ def test_several_builders_can_be_demanded(
     assert reader.fetch(demanding) == pushed
 
 
-def test_a_second_builder_with_other_bytes_does_not_count(
-    pushed: Manifest, new_party: Callable[[str], Party], reader: Party, team: RemoteSettings
-) -> None:
+def test_a_second_builder_with_other_bytes_does_not_count(pushed, new_party, reader, team) -> None:
     second = new_party("second")
     reader.trust(second.key("second"))
     second.push(team, store_library(second.depot, second.folder / "files", name="two", recipe_key=pushed.recipe_key))
     assert reader.fetch(replace(team, builders=2)) is None
 
 
-def test_records_of_strangers_crowd_nobody_out(
-    pushed: Manifest,
-    new_party: Callable[[str], Party],
-    maker: Party,
-    reader: Party,
-    team: RemoteSettings,
-    server: RemoteServer,
-) -> None:
+def test_records_of_strangers_crowd_nobody_out(pushed, new_party, maker, reader, team, server) -> None:
     place = library_places(pushed)[0]
     junk = [Envelope(json.dumps({"n": n}).encode(), (("0" * 64, "00" * 64),)) for n in range(40)]
     server.files[place] = write_envelopes(junk)
@@ -160,9 +125,7 @@ def test_records_of_strangers_crowd_nobody_out(
     assert reader.fetch(team) is not None
 
 
-def test_a_record_that_makes_no_sense_among_others_is_skipped(
-    pushed: Manifest, reader: Party, team: RemoteSettings, server: RemoteServer
-) -> None:
+def test_a_record_that_makes_no_sense_among_others_is_skipped(pushed, reader, team, server) -> None:
     for path in server.records():
         file = json.loads(server.files[path])
         server.files[path] = json.dumps({**file, "records": [{"payload": 1}, "x", *file["records"]]}).encode()

@@ -72,9 +72,7 @@ def asked_by(words: list[str]) -> tuple[Depot, Question]:
 
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), derandomize=EXAMPLES == 40)
 @given(options=environments)
-def test_each_command_that_resolve_prints_is_accepted_and_gives_what_it_promises(
-    options: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_each_command_that_resolve_prints_is_accepted_and_gives_what_it_promises(options, tmp_path_factory) -> None:
     depot = tmp_path_factory.getbasetemp() / "a-depot-that-is-not-there"
     if options.get("torch") == "none":
         options.pop("glibc", None)
@@ -115,7 +113,7 @@ def test_each_command_that_resolve_prints_is_accepted_and_gives_what_it_promises
 
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), derandomize=EXAMPLES == 40)
 @given(gpu=st.sampled_from(GPUS), driver=st.sampled_from(["450.80", "535", "570.1", "580"]))
-def test_doctor_stops_where_resolve_stops(gpu: str, driver: str) -> None:
+def test_doctor_stops_where_resolve_stops(gpu, driver) -> None:
     said = Given(NamedFacts(gpu=(gpu,), driver=driver), RECORD)
     facts = said.environment()[1]
     blockers = [f for f in examine(said.record(Path("nowhere")), Intention.INSTALL, ANY) if f.verdict is Verdict.MISFIT]
@@ -143,7 +141,7 @@ def test_each_fact_has_one_option_with_one_meaning_in_every_command() -> None:
         ({"torch": "2.9+rocm6.4"}, "AMD GPUs"),
     ],
 )
-def test_a_fatal_reason_ends_the_answer(options: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_a_fatal_reason_ends_the_answer(options, said, tmp_path) -> None:
     depot, asked = asked_by(words_of({"torch": "2.8", "python-tag": "3.12", **options}, tmp_path / "none"))
     decision = asked.ask(ANY, depot, Events())
     assert decision.fatal is not None
@@ -152,7 +150,7 @@ def test_a_fatal_reason_ends_the_answer(options: dict[str, Any], said: str, tmp_
     assert decision.considered == 0
 
 
-def test_a_driver_of_cuda_12_is_offered_a_build_with_12_8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_of_cuda_12_is_offered_a_build_with_12_8(tmp_path, monkeypatch) -> None:
     monkeypatch.delenv("FLASHDEPOT_CUDA_ARCHIVES")
     options = {"torch": "2.8", "python-tag": "3.12", "gpu": ["9.0"], "driver": "535", "source": ["ours"]}
     depot, asked = asked_by(words_of(options, tmp_path / "none"))

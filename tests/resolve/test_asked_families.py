@@ -66,9 +66,7 @@ def version(family: str) -> str:
         ({"arch": "90", "passes": "fwd"}, ("fa2",)),
     ],
 )
-def test_full_has_both_families_where_both_are_tested_and_less_than_full_has_fa2(
-    tmp_path: Path, words: dict[str, str], taken: tuple[str, ...]
-) -> None:
+def test_full_has_both_families_where_both_are_tested_and_less_than_full_has_fa2(tmp_path, words, taken) -> None:
     need = need_of(tmp_path, **words)
     assert need.request.selection.families == taken
     assert set(need.sources) == set(need.request.upstreams) == {*taken}
@@ -77,18 +75,14 @@ def test_full_has_both_families_where_both_are_tested_and_less_than_full_has_fa2
 
 
 @pytest.mark.parametrize(("driver", "taken"), [("535.54", ("fa2",)), ("580.65", ("fa2", "fa4"))])
-def test_a_driver_that_does_not_load_its_code_gets_no_fa4_that_nobody_named(
-    tmp_path: Path, driver: str, taken: tuple[str, ...]
-) -> None:
+def test_a_driver_that_does_not_load_its_code_gets_no_fa4_that_nobody_named(tmp_path, driver, taken) -> None:
     host, depot = make_host(driver=driver), Depot(tmp_path / "depot")
     assert understand(library_request(arch="90"), host, depot).request.selection.families == taken
     named = library_request(arch="90", families="all")
     assert understand(named, host, depot).request.selection.families == ("fa2", "fa4")
 
 
-def test_a_python_that_does_not_run_its_compiler_gets_no_fa4_that_nobody_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_python_that_does_not_run_its_compiler_gets_no_fa4_that_nobody_named(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(fa4, "PYTHONS", frozenset())
     need = need_of(tmp_path)
     assert need.request.selection.families == ("fa2",)
@@ -96,7 +90,7 @@ def test_a_python_that_does_not_run_its_compiler_gets_no_fa4_that_nobody_named(
     assert need_of(tmp_path, families="all").request.selection.families == ("fa2", "fa4")
 
 
-def test_a_changed_source_is_built_by_itself(tmp_path: Path) -> None:
+def test_a_changed_source_is_built_by_itself(tmp_path) -> None:
     need = need_of(tmp_path, upstream=str(make_folder(tmp_path / "tree")))
     assert need.request.selection.families == ("fa2",)
 
@@ -112,9 +106,7 @@ def test_a_changed_source_is_built_by_itself(tmp_path: Path) -> None:
         ("all", "universal", ("fa2", "fa4")),
     ],
 )
-def test_families_that_are_named_are_asked_for(
-    tmp_path: Path, families: str, arch: str, taken: tuple[str, ...]
-) -> None:
+def test_families_that_are_named_are_asked_for(tmp_path, families, arch, taken) -> None:
     need = need_of(tmp_path, families=families, arch=arch)
     assert need.request.selection.families == taken
     assert {family: upstream.version for family, upstream in need.request.upstreams.items()} == {
@@ -123,7 +115,7 @@ def test_families_that_are_named_are_asked_for(
     assert "left out" not in need.note
 
 
-def test_a_family_without_kernels_for_any_of_the_gpus_is_left_out_and_that_is_said(tmp_path: Path) -> None:
+def test_a_family_without_kernels_for_any_of_the_gpus_is_left_out_and_that_is_said(tmp_path) -> None:
     need = need_of(tmp_path, families="all", arch="80,89")
     assert need.request.selection.families == ("fa2",)
     assert (
@@ -135,7 +127,7 @@ def test_a_family_without_kernels_for_any_of_the_gpus_is_left_out_and_that_is_sa
 @pytest.mark.parametrize(
     ("arch", "named"), [("90,100", "10.0"), ("universal", "10.0, 12.0"), ("90,103,121", "10.3, 12.1")]
 )
-def test_untested_kernels_are_for_those_who_name_the_family(tmp_path: Path, arch: str, named: str) -> None:
+def test_untested_kernels_are_for_those_who_name_the_family(tmp_path, arch, named) -> None:
     asked = need_of(tmp_path, families="all", arch=arch)
     assert f"FlashAttention-4 for compute capability {named} is untested" in asked.note
     unasked = need_of(tmp_path, arch=arch)
@@ -146,7 +138,7 @@ def test_untested_kernels_are_for_those_who_name_the_family(tmp_path: Path, arch
     assert unproven_code(unasked.request.selection, unasked.request.gpus) == {}
 
 
-def test_datacenter_blackwell_gets_the_kernels_that_there_are_for_it(tmp_path: Path) -> None:
+def test_datacenter_blackwell_gets_the_kernels_that_there_are_for_it(tmp_path) -> None:
     units = {
         arch: need_of(tmp_path, families="fa4", arch=arch).request.selection.units for arch in ("100", "103", "110")
     }
@@ -158,7 +150,7 @@ def test_datacenter_blackwell_gets_the_kernels_that_there_are_for_it(tmp_path: P
         need_of(tmp_path, families="fa4", arch="100", head_dims="192")
 
 
-def test_consumer_blackwell_gets_only_the_kernels_that_there_are_for_it(tmp_path: Path) -> None:
+def test_consumer_blackwell_gets_only_the_kernels_that_there_are_for_it(tmp_path) -> None:
     need = need_of(tmp_path, families="all", arch="90,120")
     assert "FlashAttention-4 for compute capability 12.0 is untested" in need.note
     assert "9.0 is untested" not in need.note
@@ -176,7 +168,7 @@ def test_consumer_blackwell_gets_only_the_kernels_that_there_are_for_it(tmp_path
         ({"arch": "80,90"}, "compute capability 8.0"),
     ],
 )
-def test_a_gpu_that_no_family_asked_for_serves_is_refused(tmp_path: Path, words: dict[str, str], reason: str) -> None:
+def test_a_gpu_that_no_family_asked_for_serves_is_refused(tmp_path, words, reason) -> None:
     with pytest.raises(IncompatibleError, match="There are no kernels for compute capability") as refused:
         need_of(tmp_path, families="fa4", **words)
     assert reason in refused.value.message
@@ -184,14 +176,14 @@ def test_a_gpu_that_no_family_asked_for_serves_is_refused(tmp_path: Path, words:
 
 
 @pytest.mark.parametrize("name", ["fa5", "fa", ""])
-def test_a_family_that_is_not_there_is_refused_with_those_that_are(name: str) -> None:
+def test_a_family_that_is_not_there_is_refused_with_those_that_are(name) -> None:
     with pytest.raises(UsageError) as refused:
         library_request(families=name)
     assert "--families" in refused.value.hint
     assert not name or "there are fa2, fa3, fa4" in refused.value.message
 
 
-def test_fa3_is_there_only_where_it_is_named(tmp_path: Path) -> None:
+def test_fa3_is_there_only_where_it_is_named(tmp_path) -> None:
     assert "fa3" not in need_of(tmp_path, families="all", arch="90").request.selection.families
     named = need_of(tmp_path, families="all,fa3", arch="80,90")
     assert named.request.selection.families == ("fa2", "fa3", "fa4")
@@ -202,14 +194,14 @@ def test_fa3_is_there_only_where_it_is_named(tmp_path: Path) -> None:
         need_of(tmp_path, families="fa3", arch="80")
 
 
-def test_the_source_that_is_named_is_that_of_the_family(tmp_path: Path) -> None:
+def test_the_source_that_is_named_is_that_of_the_family(tmp_path) -> None:
     assert need_of(tmp_path, families="fa4", upstream="4.0.0b36").sources == {"fa4": "4.0.0b36"}
     assert need_of(tmp_path, families="all", upstream="2.7.4.post1").sources["fa2"] == "2.7.4.post1"
     with pytest.raises(UsageError, match="flash-attn-4"):
         need_of(tmp_path, families="fa4", upstream="2.8.3")
 
 
-def test_a_library_with_kernels_that_nobody_asked_for_does_not_serve(tmp_path: Path) -> None:
+def test_a_library_with_kernels_that_nobody_asked_for_does_not_serve(tmp_path) -> None:
     default, both = (need_of(tmp_path, families=word).request for word in ("fa2", "all"))
     two = manifest_for(both, "fa2", "fa4")
     assert "has kernels of fa4 too, which were not asked for (--families all)" in unmet(default, two)
@@ -218,7 +210,7 @@ def test_a_library_with_kernels_that_nobody_asked_for_does_not_serve(tmp_path: P
     assert "lacks the family fa4" in unmet(both, manifest_for(both, "fa2"))
 
 
-def test_a_wheel_is_not_made_of_a_family_without_a_python_package(tmp_path: Path) -> None:
+def test_a_wheel_is_not_made_of_a_family_without_a_python_package(tmp_path) -> None:
     depot = Depot(tmp_path / "depot")
     with pytest.raises(UsageError, match="A wheel of fa4 by itself cannot be made") as refused:
         understand(library_request(families="fa4", arch="90"), make_host(), depot, for_wheel=True)
@@ -227,14 +219,14 @@ def test_a_wheel_is_not_made_of_a_family_without_a_python_package(tmp_path: Path
     assert need.request.selection.families == ("fa2", "fa4")
 
 
-def test_a_project_file_names_families_in_the_words_of_the_command_line(tmp_path: Path) -> None:
+def test_a_project_file_names_families_in_the_words_of_the_command_line(tmp_path) -> None:
     (tmp_path / "flashdepot.toml").write_text('families = ["fa2", "fa4"]\n')
     asked = read_project(tmp_path / "flashdepot.toml").asked
     assert asked.families == {"fa2", "fa4"}
     assert library_request(**asked.words()) == asked
 
 
-def test_a_vendored_library_of_two_families_is_asked_for_again_by_name(tmp_path: Path) -> None:
+def test_a_vendored_library_of_two_families_is_asked_for_again_by_name(tmp_path) -> None:
     both = need_of(tmp_path, families="all").request
     manifest = manifest_for(both, "fa2", "fa4")
     assert f"--families {joined(['fa2,fa4'])}" in rebuild_command("vendored", manifest, LibraryRequest(), {})

@@ -50,7 +50,7 @@ def test_a_machine_without_a_python_environment_leaves_python_and_torch_unknown(
 @pytest.mark.parametrize(
     ("name", "accelerator"), [("torch-rocm", Accelerator.ROCM), ("torch-cpu-only", Accelerator.CPU)]
 )
-def test_what_a_torch_computes_with_is_read_from_the_record(name: str, accelerator: Accelerator) -> None:
+def test_what_a_torch_computes_with_is_read_from_the_record(name, accelerator) -> None:
     torch = facts_of(record(name)).torch
     assert torch is not None
     assert (torch.accelerator, torch.cuda) == (accelerator, None)
@@ -83,7 +83,7 @@ def test_the_abi_that_a_record_tells_wins_over_the_table() -> None:
         ("2.9 win_amd64", None, None),
     ],
 )
-def test_a_named_torch_tells_what_its_version_does_and_no_more(torch: str, cuda: str | None, abi: bool | None) -> None:
+def test_a_named_torch_tells_what_its_version_does_and_no_more(torch, cuda, abi) -> None:
     version, _, platform = torch.partition(" ")
     found = named(torch=version, platform=platform or None).torch
     assert found is not None
@@ -117,7 +117,7 @@ def test_the_c_library_of_another_platform_is_forgotten() -> None:
         ("linux-aarch64", "linux-aarch64", None, "None"),
     ],
 )
-def test_a_platform_is_named_by_itself_or_by_a_tag(text: str, platform: str, libc_name: str, libc: str) -> None:
+def test_a_platform_is_named_by_itself_or_by_a_tag(text, platform, libc_name, libc) -> None:
     facts = override(Environment(), NamedFacts(platform=text))
     assert (str(facts.platform), facts.libc_name, str(facts.libc)) == (platform, libc_name, libc)
 
@@ -140,7 +140,7 @@ def test_no_torch_is_known_by_its_name() -> None:
         ("driver", "R580"),
     ],
 )
-def test_a_value_that_cannot_be_is_refused_and_named(fact: str, value: object) -> None:
+def test_a_value_that_cannot_be_is_refused_and_named(fact, value) -> None:
     with pytest.raises(UsageError) as caught:
         named(**{"torch": "2.8.0", fact: value})
     assert str(value[0] if isinstance(value, tuple) else value) in caught.value.message
@@ -160,7 +160,7 @@ def test_cuda_without_a_torch_is_refused() -> None:
 
 
 @pytest.mark.parametrize("text", ["cp312", "cp313t", "pp310", "cp39"])
-def test_an_interpreters_tag_reads_back(text: str) -> None:
+def test_an_interpreters_tag_reads_back(text) -> None:
     assert str(Interpreter.parse(text)) == text
 
 
@@ -177,12 +177,12 @@ def test_an_interpreters_tag_reads_back(text: str) -> None:
         (("cp310", "cp310"), "pp310", False),
     ],
 )
-def test_tags_are_taken_as_pep_425_and_703_say(tags: tuple[str, str], python: str, fits: bool) -> None:
+def test_tags_are_taken_as_pep_425_and_703_say(tags, python, fits) -> None:
     assert python_fits(*tags, Interpreter.parse(python)) is fits
 
 
 @pytest.mark.parametrize("python", ["cp39", "cp310", "cp312", "cp313", "cp313t", "cp314t", "pp310"])
-def test_an_interpreter_takes_the_tags_that_packaging_says(python: str) -> None:
+def test_an_interpreter_takes_the_tags_that_packaging_says(python) -> None:
     found = Interpreter.parse(python)
     tags = set(compatible_tags(found.version, python, ["any"]))
     if found.implementation == "cpython":
@@ -198,7 +198,7 @@ def test_an_interpreter_takes_the_tags_that_packaging_says(python: str) -> None:
 
 
 @pytest.mark.parametrize("tag", ["manylinux_2_35_x86_64", "linux_aarch64", "win_amd64", "win_arm64"])
-def test_a_platform_tag_is_of_the_platform_that_it_is_made_for(tag: str) -> None:
+def test_a_platform_tag_is_of_the_platform_that_it_is_made_for(tag) -> None:
     platform = platform_of(tag)
     assert platform is not None
     assert platform_tag(platform, Version("2.35") if tag.startswith("many") else None) == tag
@@ -234,12 +234,12 @@ requests = st.builds(
 
 
 @given(requests)
-def test_a_request_is_read_again_from_its_words(request: LibraryRequest) -> None:
+def test_a_request_is_read_again_from_its_words(request) -> None:
     assert library_request(**request.words()) == request
 
 
 @given(requests, requests)
-def test_gaps_are_filled_and_what_was_said_stays(request: LibraryRequest, other: LibraryRequest) -> None:
+def test_gaps_are_filled_and_what_was_said_stays(request, other) -> None:
     filled = request.or_else(other)
     for name, value in asdict(request).items():
         assert getattr(filled, name) == (getattr(other, name) if value is None else value)

@@ -38,7 +38,7 @@ LOCK = Lock.of(chosen_of(OFFICIAL).candidate, OFFICIAL.facts)
     [case for case in CASES if case.values["choice"].endswith(".whl")],
     ids=str,
 )
-def test_every_choice_that_can_be_locked_reads_back_as_it_was(case: Case, tmp_path: Path) -> None:
+def test_every_choice_that_can_be_locked_reads_back_as_it_was(case, tmp_path) -> None:
     lock = lock_decision(chosen_of(case), case.request, accept_unverified=True)
     write_lock(tmp_path / "flashdepot.lock", lock)
     found = read_lock(tmp_path / "flashdepot.lock")
@@ -55,7 +55,7 @@ def test_what_must_be_compiled_first_cannot_be_locked() -> None:
         lock_decision(chosen_of(case), case.request, accept_unverified=True)
 
 
-def test_the_first_download_pins_the_bytes_and_no_later_one(tmp_path: Path) -> None:
+def test_the_first_download_pins_the_bytes_and_no_later_one(tmp_path) -> None:
     path = tmp_path / "flashdepot.lock"
     write_lock(path, LOCK)
     assert "is recorded in" in pin(path, LOCK, WheelFile("official", Path("a.whl"), DIGEST, 123))
@@ -78,13 +78,13 @@ def test_the_first_download_pins_the_bytes_and_no_later_one(tmp_path: Path) -> N
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_lock_is_judged_against_the_facts_of_today(named: NamedFacts, rule: str) -> None:
+def test_a_lock_is_judged_against_the_facts_of_today(named, rule) -> None:
     moved = replace(OFFICIAL.request, facts=override(OFFICIAL.facts, named))
     assert judge_lock(LOCK, OFFICIAL.request) == ()
     assert {reason.id for reason in judge_lock(LOCK, moved)} == {rule}
 
 
-def test_the_names_of_a_lock_read_back_as_they_were(tmp_path: Path) -> None:
+def test_the_names_of_a_lock_read_back_as_they_were(tmp_path) -> None:
     write_lock(tmp_path / "flashdepot.lock", replace(LOCK, names=(NAME,)))
     (found,) = read_lock(tmp_path / "flashdepot.lock").names
     assert (found, found.distribution) == (NAME, "flash-attn-3")
@@ -160,9 +160,7 @@ NAME = LockedName("flash_attn_3-3.0.0+flashdepot.1-py3-none-any.whl", DIGEST)
     ],
     ids=str,
 )
-def test_a_lock_that_was_edited_wrongly_is_refused_with_the_name_of_the_key(
-    changes: dict[str, Any], key: str, tmp_path: Path
-) -> None:
+def test_a_lock_that_was_edited_wrongly_is_refused_with_the_name_of_the_key(changes, key, tmp_path) -> None:
     path = tmp_path / "flashdepot.lock"
     path.write_text(tomli_w.dumps(edited(**changes)))
     with pytest.raises(UsageError) as caught:
@@ -172,14 +170,14 @@ def test_a_lock_that_was_edited_wrongly_is_refused_with_the_name_of_the_key(
 
 
 @pytest.mark.parametrize("text", ["schema = ", "\x00", "[wheel]\nurl = 1\nurl = 2", "# nothing"])
-def test_what_is_not_a_lock_at_all_is_refused(text: str, tmp_path: Path) -> None:
+def test_what_is_not_a_lock_at_all_is_refused(text, tmp_path) -> None:
     path = tmp_path / "flashdepot.lock"
     path.write_text(text)
     with pytest.raises(UsageError):
         read_lock(path)
 
 
-def test_a_lock_that_is_not_there_or_far_too_large_is_named(tmp_path: Path) -> None:
+def test_a_lock_that_is_not_there_or_far_too_large_is_named(tmp_path) -> None:
     with pytest.raises(UsageError, match="There is no lock file"):
         read_lock(tmp_path / "flashdepot.lock")
     (tmp_path / "flashdepot.lock").write_text("#" * (2 << 20))
@@ -189,13 +187,13 @@ def test_a_lock_that_is_not_there_or_far_too_large_is_named(tmp_path: Path) -> N
         read_lock(tmp_path)
 
 
-def test_a_lock_over_http_is_read_when_its_bytes_are_pinned(tmp_path: Path) -> None:
+def test_a_lock_over_http_is_read_when_its_bytes_are_pinned(tmp_path) -> None:
     path = tmp_path / "flashdepot.lock"
     path.write_text(tomli_w.dumps(edited(wheel__url=URL.replace("https", "http"), wheel__sha256=DIGEST)))
     assert read_lock(path).locked.wheel.url.startswith("http://")
 
 
-def test_a_write_that_fails_leaves_the_lock_that_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_that_fails_leaves_the_lock_that_was_there(tmp_path, monkeypatch) -> None:
     path = tmp_path / "flashdepot.lock"
     write_lock(path, LOCK)
     before = path.read_bytes()

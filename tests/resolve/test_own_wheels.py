@@ -45,7 +45,7 @@ def depot(tmp_path: Path) -> Depot:
     return Depot(tmp_path / "depot")
 
 
-def test_a_stored_library_that_serves_comes_before_every_published_wheel(depot: Depot, tmp_path: Path) -> None:
+def test_a_stored_library_that_serves_comes_before_every_published_wheel(depot, tmp_path) -> None:
     store(depot, tmp_path / "files")
     decision = decide(H100.request, CATALOG, own(depot, families="fa2"))
     chosen, second = decision.chosen, decision.runner_up
@@ -58,7 +58,7 @@ def test_a_stored_library_that_serves_comes_before_every_published_wheel(depot: 
     assert second.candidate.origin is Origin.OFFICIAL
 
 
-def test_what_would_be_built_with_kernels_that_are_untested_there_says_so(depot: Depot) -> None:
+def test_what_would_be_built_with_kernels_that_are_untested_there_says_so(depot) -> None:
     b200 = Case("a B200", {**H100.values, "gpus": ["10.0"]})
     (both,) = own(depot, b200, families="all")
     assert both.candidate.name.endswith("built here for sm_100 (untested: fa4 on 10.0)")
@@ -76,21 +76,19 @@ def test_what_would_be_built_with_kernels_that_are_untested_there_says_so(depot:
     ],
     ids=["lacks kernels", "lacks the GPU", "newer libc", "newer driver"],
 )
-def test_a_stored_library_that_does_not_serve_is_not_offered(
-    profile: str, changes: dict[str, Any], depot: Depot, tmp_path: Path
-) -> None:
+def test_a_stored_library_that_does_not_serve_is_not_offered(profile, changes, depot, tmp_path) -> None:
     store(depot, tmp_path / "files", profile, **changes)
     assert [judged.candidate.origin for judged in own(depot, families="fa2")] == [Origin.OURS]
 
 
-def test_a_damaged_stored_library_is_not_offered(depot: Depot, tmp_path: Path) -> None:
+def test_a_damaged_stored_library_is_not_offered(depot, tmp_path) -> None:
     store(depot, tmp_path / "files")
     (manifest,) = depot.artifacts.manifests()
     flip_bit(depot.layout.blob(manifest.files[1].digest))
     assert [judged.candidate.origin for judged in own(depot, families="fa2")] == [Origin.OURS]
 
 
-def test_a_stored_library_is_locked_by_its_recipe(depot: Depot, tmp_path: Path) -> None:
+def test_a_stored_library_is_locked_by_its_recipe(depot, tmp_path) -> None:
     store(depot, tmp_path / "files")
     (stored,) = own(depot, families="fa2")
     write_lock(tmp_path / "flashdepot.lock", lock_decision(stored, H100.request, accept_unverified=False))
@@ -102,7 +100,7 @@ def test_a_stored_library_is_locked_by_its_recipe(depot: Depot, tmp_path: Path) 
     assert [reason.id for reason in judge_lock(lock, older)] == ["libc"]
 
 
-def test_more_cores_compile_sooner_and_little_memory_later(depot: Depot) -> None:
+def test_more_cores_compile_sooner_and_little_memory_later(depot) -> None:
     seconds = [
         own(depot, cores=c, memory=m)[0].candidate.seconds for c, m in ((32, 256 * GB), (4, 256 * GB), (4, 8 * GB))
     ]
@@ -110,26 +108,26 @@ def test_more_cores_compile_sooner_and_little_memory_later(depot: Depot) -> None
 
 
 @pytest.mark.parametrize(("glibc", "verdict"), [("2.17", Verdict.FITS), ("2.16", Verdict.MISFIT)])
-def test_it_runs_with_any_c_library_from_2_17_on(depot: Depot, glibc: str, verdict: Verdict) -> None:
+def test_it_runs_with_any_c_library_from_2_17_on(depot, glibc, verdict) -> None:
     older = replace(H100.request, facts=override(H100.facts, NamedFacts(glibc=glibc)))
     (judged,) = OwnWheels(LibraryRequest(), H100.host, depot, cores=16, memory=64 * GB).candidates(older)
     assert judged.verdict is verdict
     assert judged.candidate.wheel.platform.startswith("manylinux_2_17_")
 
 
-def test_a_smaller_profile_compiles_sooner(depot: Depot) -> None:
+def test_a_smaller_profile_compiles_sooner(depot) -> None:
     quick, full = own(depot, profile="quick")[0], own(depot)[0]
     assert quick.candidate.seconds < full.candidate.seconds / 10
 
 
-def test_pips_build_takes_longer_than_ours_of_the_same_units(depot: Depot) -> None:
+def test_pips_build_takes_longer_than_ours_of_the_same_units(depot) -> None:
     both = replace(H100.request, sources=frozenset({"ours", "pip"}))
     ours, pips = OwnWheels(LibraryRequest(), H100.host, depot, cores=16, memory=64 * GB).candidates(both)
     assert (ours.candidate.origin, pips.candidate.origin) == (Origin.OURS, Origin.PIP)
     assert pips.candidate.seconds > ours.candidate.seconds
 
 
-def test_the_version_that_is_asked_for_is_the_one_that_is_offered(depot: Depot) -> None:
+def test_the_version_that_is_asked_for_is_the_one_that_is_offered(depot) -> None:
     older = replace(H100.request, version=">=2.7,<2.8")
     (judged,) = OwnWheels(LibraryRequest(), H100.host, depot, cores=16, memory=64 * GB).candidates(older)
     assert judged.candidate.wheel.version == "2.7.4.post1"
@@ -139,10 +137,10 @@ def test_the_version_that_is_asked_for_is_the_one_that_is_offered(depot: Depot) 
 @pytest.mark.parametrize(
     "request_", [WheelRequest(H100.facts, version="2.5"), WheelRequest(H100.facts, "flash-attn-3")]
 )
-def test_what_flashdepot_cannot_make_is_not_offered(request_: WheelRequest, depot: Depot) -> None:
+def test_what_flashdepot_cannot_make_is_not_offered(request_, depot) -> None:
     assert list(OwnWheels(LibraryRequest(), H100.host, depot, cores=16, memory=64 * GB).candidates(request_)) == []
 
 
-def test_nothing_is_written_by_asking(depot: Depot) -> None:
+def test_nothing_is_written_by_asking(depot) -> None:
     own(depot)
     assert not depot.root.exists()

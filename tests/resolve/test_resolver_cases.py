@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from resolver_cases import CASES, CATALOG, Case, choice_of, reasons_against
+from resolver_cases import CASES, CATALOG, choice_of, reasons_against
 
 from flashdepot.files.documents import read_toml
 from flashdepot.model.diagnosis import Verdict, verdict_of
@@ -17,20 +17,20 @@ from flashdepot.resolve.rules import RULES, judge
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_the_case_is_decided_as_written(case: Case) -> None:
+def test_the_case_is_decided_as_written(case) -> None:
     decision = case.decision
     assert choice_of(decision) == case.values["choice"]
     assert list(decision.missing) == case.values.get("missing", [])
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if "rejected" in c.values], ids=str)
-def test_the_rules_that_are_named_speak_against_the_others_and_no_more(case: Case) -> None:
+def test_the_rules_that_are_named_speak_against_the_others_and_no_more(case) -> None:
     for named, rules in case.values["rejected"].items():
         assert reasons_against(case, named) == {frozenset(rules)}
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_what_is_chosen_keeps_every_rule_judged_by_itself(case: Case) -> None:
+def test_what_is_chosen_keeps_every_rule_judged_by_itself(case) -> None:
     chosen = case.decision.chosen
     if chosen is not None and chosen.candidate.wheel.url:
         verdict = verdict_of(judge(case.request, chosen.candidate.wheel))
@@ -38,7 +38,7 @@ def test_what_is_chosen_keeps_every_rule_judged_by_itself(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", CASES[::9], ids=str)
-def test_the_order_of_the_catalog_changes_nothing(case: Case) -> None:
+def test_the_order_of_the_catalog_changes_nothing(case) -> None:
     shuffled = list(CATALOG)
     random.Random(7).shuffle(shuffled)
     own = case.own
@@ -63,7 +63,7 @@ def test_every_rule_is_in_the_table_in_its_order() -> None:
     assert re.findall(r"^\| `([\w-]+)` \|", PAGE.read_text(), re.MULTILINE) == [rule.id for rule in RULES]
 
 
-def test_the_lock_that_is_shown_is_one(tmp_path: Path) -> None:
+def test_the_lock_that_is_shown_is_one(tmp_path) -> None:
     (shown,) = re.findall(r"```toml\n(.*?)```", PAGE.read_text(), re.DOTALL)
     name = re.findall(r'filename = "(.*)"', shown)[0].replace("+", "%2B")
     path = tmp_path / "flashdepot.lock"

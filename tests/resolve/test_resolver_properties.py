@@ -113,7 +113,7 @@ def taken(decision: Plan) -> PublishedWheel | None:
 
 @some
 @given(requests, catalogs)
-def test_what_is_certain_runs_by_the_facts_themselves(request: WheelRequest, published: list[PublishedWheel]) -> None:
+def test_what_is_certain_runs_by_the_facts_themselves(request, published) -> None:
     """The rules again in the plainest words, to judge the judge."""
     decision = decide(request, published)
     wheel, known = taken(decision), request.facts
@@ -155,9 +155,7 @@ def test_the_examples_have_certain_choices_among_them() -> None:
 
 @some
 @given(requests, catalogs)
-def test_a_choice_breaks_no_rule_and_uncertain_wheels_are_taken_only_where_allowed(
-    request: WheelRequest, published: list[PublishedWheel]
-) -> None:
+def test_a_choice_breaks_no_rule_and_uncertain_wheels_are_taken_only_where_allowed(request, published) -> None:
     for judged in decide(request, published).ranked:
         verdict = verdict_of(judge(request, judged.candidate.wheel))
         assert verdict is Verdict.FITS or (request.allow_uncertain and verdict is Verdict.UNCERTAIN)
@@ -165,9 +163,7 @@ def test_a_choice_breaks_no_rule_and_uncertain_wheels_are_taken_only_where_allow
 
 @some
 @given(requests, catalogs, wheels())
-def test_another_candidate_never_makes_the_choice_worse(
-    request: WheelRequest, published: list[PublishedWheel], more: PublishedWheel
-) -> None:
+def test_another_candidate_never_makes_the_choice_worse(request, published, more) -> None:
     before, after = decide(request, published).chosen, decide(request, [*published, more]).chosen
     if before is not None:
         assert after is not None
@@ -176,9 +172,7 @@ def test_another_candidate_never_makes_the_choice_worse(
 
 @some
 @given(requests, catalogs.flatmap(lambda found: st.tuples(st.just(found), st.permutations(found))))
-def test_neither_verdicts_nor_the_choice_depend_on_the_order(
-    request: WheelRequest, orders: tuple[list[PublishedWheel], list[PublishedWheel]]
-) -> None:
+def test_neither_verdicts_nor_the_choice_depend_on_the_order(request, orders) -> None:
     first, second = orders
     assert decide(request, first).to_json() == decide(request, second).to_json()
     assert decide(request, first).ranked == decide(request, second).ranked
@@ -186,7 +180,7 @@ def test_neither_verdicts_nor_the_choice_depend_on_the_order(
 
 @some
 @given(requests, catalogs)
-def test_judging_all_at_once_and_one_by_one_agree(request: WheelRequest, published: list[PublishedWheel]) -> None:
+def test_judging_all_at_once_and_one_by_one_agree(request, published) -> None:
     found = list(judge_all(request, published))
     assert [one.wheel for one in found] == published
     for one in found:
@@ -199,9 +193,7 @@ def test_judging_all_at_once_and_one_by_one_agree(request: WheelRequest, publish
 
 @some
 @given(requests, catalogs)
-def test_a_packed_listing_is_judged_like_the_wheels_in_it(
-    request: WheelRequest, published: list[PublishedWheel]
-) -> None:
+def test_a_packed_listing_is_judged_like_the_wheels_in_it(request, published) -> None:
     for source in {wheel.source for wheel in published}:
         wheels = [spelled_out(wheel) for wheel in published if wheel.source == source]
         packed = decode(encode([Listing(Collection(source, "community", "", "", ""), tuple(wheels))]), name="it")[
@@ -227,8 +219,6 @@ def spelled_out(wheel: PublishedWheel) -> PublishedWheel:
 
 @some
 @given(requests, catalogs)
-def test_a_wheel_that_nothing_is_known_of_is_never_certain(
-    request: WheelRequest, published: list[PublishedWheel]
-) -> None:
+def test_a_wheel_that_nothing_is_known_of_is_never_certain(request, published) -> None:
     blank = [wheel._replace(sass=(), ptx="") for wheel in published]
     assert all(judged.verdict is not Verdict.FITS for judged in decide(request, blank).ranked)

@@ -65,7 +65,7 @@ def get(depot: Path, host: HostRecord, *arguments: str) -> tuple[int, Any, str]:
 BARE = make_host(gcc=(), driver="580.95")
 
 
-def test_a_library_that_can_do_more_is_a_hit_on_a_machine_without_any_compiler(depot: Path) -> None:
+def test_a_library_that_can_do_more_is_a_hit_on_a_machine_without_any_compiler(depot) -> None:
     code, document, _ = get(depot, BARE, "--arch", "80")
     assert (code, document["status"]) == (0, "hit")
     assert document["units"] == {"total": 2, "compiled": 0, "reused": 2}
@@ -75,7 +75,7 @@ def test_a_library_that_can_do_more_is_a_hit_on_a_machine_without_any_compiler(d
 
 
 @posix("time of a file's change, so that a hit imports more")
-def test_a_hit_imports_nothing_of_what_builds_links_downloads_or_looks_for_tools(depot: Path) -> None:
+def test_a_hit_imports_nothing_of_what_builds_links_downloads_or_looks_for_tools(depot) -> None:
     record = depot.parent / "host.json"
     record.write_text(json.dumps(BARE.to_json()))
     words = ["flashdepot", "get", "--profile", "quick", "--arch", "80", "--depot", str(depot), "--host", str(record)]
@@ -112,7 +112,7 @@ UNWANTED = {
 """What a hit does without. A module that only a type needs goes under ``TYPE_CHECKING``."""
 
 
-def test_the_gpus_that_are_present_decide_when_none_is_named(depot: Path) -> None:
+def test_the_gpus_that_are_present_decide_when_none_is_named(depot) -> None:
     assert get(depot, replace(BARE, gpus=(H100,)))[1]["status"] == "hit"
 
 
@@ -124,9 +124,7 @@ def test_the_gpus_that_are_present_decide_when_none_is_named(depot: Path) -> Non
     ],
     ids=["one of two GPUs", "another head dim"],
 )
-def test_a_library_that_does_not_serve_is_not_taken_and_the_reason_is_printed(
-    depot: Path, host: HostRecord, options: tuple[str, ...], reason: str
-) -> None:
+def test_a_library_that_does_not_serve_is_not_taken_and_the_reason_is_printed(depot, host, options, reason) -> None:
     """For all the reasons: tests/depot/test_depot_match.py."""
     code, document, said = get(depot, host, *options)
     assert code != 0
@@ -134,7 +132,7 @@ def test_a_library_that_does_not_serve_is_not_taken_and_the_reason_is_printed(
     assert f"was not taken: {reason}" in said
 
 
-def test_a_damaged_library_is_not_taken_and_its_damage_is_reported(depot: Path) -> None:
+def test_a_damaged_library_is_not_taken_and_its_damage_is_reported(depot) -> None:
     for manifest in Depot(depot).artifacts.manifests():
         flip_bit(Depot(depot).layout.blob(manifest.files[1].digest))
     code, _, said = get(depot, replace(BARE, gpus=(H100,)))
@@ -142,7 +140,7 @@ def test_a_damaged_library_is_not_taken_and_its_damage_is_reported(depot: Path) 
     assert "a file of it is damaged or missing" in said
 
 
-def test_a_library_with_the_c_layer_of_another_release_is_not_taken(depot: Path) -> None:
+def test_a_library_with_the_c_layer_of_another_release_is_not_taken(depot) -> None:
     (manifest,) = Depot(depot).artifacts.manifests()
     other = replace(manifest, c_layer="0" * 64, flashdepot="0.0.9")
     record = {"schema": ARTIFACT_SCHEMA, "manifest": other.to_json(), "created": 1.0}
@@ -152,7 +150,7 @@ def test_a_library_with_the_c_layer_of_another_release_is_not_taken(depot: Path)
     assert "has the C layer of another flashdepot (0.0.9)" in said
 
 
-def test_out_copies_the_library_and_the_copy_can_be_moved(depot: Path, tmp_path: Path) -> None:
+def test_out_copies_the_library_and_the_copy_can_be_moved(depot, tmp_path) -> None:
     _, document, _ = get(depot, replace(BARE, gpus=(H100,)), "--out", str(tmp_path / "vendor"))
     assert document["path"] == str(tmp_path / "vendor")
     (tmp_path / "vendor").rename(tmp_path / "moved")

@@ -68,7 +68,7 @@ def cargo(crates: Path, library: Path, *arguments: str) -> subprocess.CompletedP
 
 @pytest.mark.nvcc
 @needs("cargo")
-def test_their_own_tests_pass_over_a_library(crates: Path, quick_library: Path) -> None:
+def test_their_own_tests_pass_over_a_library(crates, quick_library) -> None:
     done = cargo(crates, quick_library, "test", "--offline")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "what_is_wrong_is_named_with_its_value ... ok" in done.stdout
@@ -77,7 +77,7 @@ def test_their_own_tests_pass_over_a_library(crates: Path, quick_library: Path) 
 
 @pytest.mark.nvcc
 @needs("cargo", "cargo-clippy")
-def test_clippy_finds_nothing_not_even_pedantically(crates: Path, quick_library: Path) -> None:
+def test_clippy_finds_nothing_not_even_pedantically(crates, quick_library) -> None:
     done = cargo(crates, quick_library, "clippy", "--all-targets", "--offline")
     assert done.returncode == 0, done.stderr
     assert "warning" not in done.stderr, done.stderr
@@ -85,7 +85,7 @@ def test_clippy_finds_nothing_not_even_pedantically(crates: Path, quick_library:
 
 @needs("cargo", "cargo-clippy")
 @pytest.mark.parametrize("command", [["clippy", "--lib"], ["doc", "--no-deps"]])
-def test_checks_and_pages_need_no_library_and_hear_once_that_there_is_none(crates: Path, command: list[str]) -> None:
+def test_checks_and_pages_need_no_library_and_hear_once_that_there_is_none(crates, command) -> None:
     env = {name: value for name, value in os.environ.items() if not name.startswith("FLASHDEPOT_L")}
     env |= {
         "FLASHDEPOT": "/nowhere/flashdepot",
@@ -104,7 +104,7 @@ def test_checks_and_pages_need_no_library_and_hear_once_that_there_is_none(crate
 @pytest.mark.nvcc
 @pytest.mark.network
 @needs("cargo")
-def test_the_program_in_the_readme_compiles_as_printed(quick_library: Path, tmp_path: Path) -> None:
+def test_the_program_in_the_readme_compiles_as_printed(quick_library, tmp_path) -> None:
     crates = copied(tmp_path)
     done = cargo(crates, quick_library, "test", "--locked", "--doc", "-p", "flashattention", "--features", "cudarc")
     assert done.returncode == 0, done.stdout + done.stderr

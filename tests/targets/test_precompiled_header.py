@@ -39,7 +39,7 @@ extern "C" long UNIT(long more) { return Sum<long>{COUNTER}(more); }
 
 
 @pytest.mark.usefixtures("quick_library")  # which has zig fetched
-def test_clang_makes_the_same_bytes_with_it_from_the_same_files(tmp_path: Path, real_depot: Path) -> None:
+def test_clang_makes_the_same_bytes_with_it_from_the_same_files(tmp_path, real_depot) -> None:
     version = compiling_version()
     zig = Zig(zig_folder(this_platform(), real_depot / "toolchains", version), version)
     folder = tmp_path / "src"
@@ -80,7 +80,7 @@ def test_clang_makes_the_same_bytes_with_it_from_the_same_files(tmp_path: Path, 
     }
 
 
-def test_upstreams_kernels_call_nothing_on_the_host_that_has_a_body(upstream_tree: Path) -> None:
+def test_upstreams_kernels_call_nothing_on_the_host_that_has_a_body(upstream_tree) -> None:
     called: set[str] = set()
     for path in (upstream_tree / "csrc/flash_attn/src").glob("flash_*_launch_template.h"):
         for body in re.findall(KERNEL, path.read_text(), re.MULTILINE | re.DOTALL):
@@ -95,7 +95,7 @@ LIBRARIES = os.environ.get("FLASHDEPOT_TEST_LAUNCHES")
 
 
 @pytest.mark.skipif(LIBRARIES is None, reason="compares libraries: FLASHDEPOT_TEST_LAUNCHES names their folder")
-def test_three_thousand_random_calls_launch_the_same_on_every_target(real_depot: Path, tmp_path: Path) -> None:
+def test_three_thousand_random_calls_launch_the_same_on_every_target(real_depot, tmp_path) -> None:
     version = compiling_version()
     zig = Zig(zig_folder(this_platform(), real_depot / "toolchains", version), version)
     made = {}

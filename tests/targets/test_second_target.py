@@ -54,7 +54,7 @@ def test_every_source_is_compiled_for_it_and_device_code_once_for_all() -> None:
     }
 
 
-def test_its_system_links_the_objects(tmp_path: Path) -> None:
+def test_its_system_links_the_objects(tmp_path) -> None:
     objects = [tmp_path / "a.9", tmp_path / "b.9"]
     for path in objects:
         path.write_text(path.stem)

@@ -97,7 +97,7 @@ def manifest(answer: Any) -> Manifest:
 
 
 @pytest.mark.nvcc
-def test_device_code_that_one_target_compiled_serves_the_others(libraries: dict[str, Any]) -> None:
+def test_device_code_that_one_target_compiled_serves_the_others(libraries) -> None:
     first, *others = libraries.values()
     assert first["units"]["compiled"] == 2
     assert [other["units"]["compiled"] for other in others] == [0, 0]
@@ -107,14 +107,14 @@ def test_device_code_that_one_target_compiled_serves_the_others(libraries: dict[
 
 
 @pytest.mark.nvcc
-def test_without_a_target_it_is_that_of_the_machine(shop: Shop, libraries: dict[str, Any]) -> None:
+def test_without_a_target_it_is_that_of_the_machine(shop, libraries) -> None:
     answer = shop.run("build")
     assert answer["status"] == "hit"
     assert answer["recipe_key"] == libraries[str(this_platform())]["recipe_key"]
 
 
 @pytest.mark.nvcc
-def test_wheels_for_several_targets_are_made_in_one_call(shop: Shop, libraries: dict[str, Any], tmp_path: Path) -> None:
+def test_wheels_for_several_targets_are_made_in_one_call(shop, libraries, tmp_path) -> None:
     wheels = shop.run("wheel", "--target", ",".join(libraries), "--out", str(tmp_path))
     assert [wheel["recipe_key"] for wheel in wheels] == [answer["recipe_key"] for answer in libraries.values()]
     assert [wheel["tag"] for wheel in wheels] == [
@@ -132,9 +132,7 @@ def test_wheels_for_several_targets_are_made_in_one_call(shop: Shop, libraries: 
 
 @pytest.mark.nvcc
 @pytest.mark.parametrize("target", ["linux-x86_64", "linux-aarch64"])
-def test_a_library_for_linux_needs_an_old_c_library_and_nothing_of_nvidia(
-    libraries: dict[str, Any], target: str
-) -> None:
+def test_a_library_for_linux_needs_an_old_c_library_and_nothing_of_nvidia(libraries, target) -> None:
     facts = read_shared_library(Path(libraries[target]["path"]) / "lib/shared/libflashattention.so.1")
     assert all(
         name.split(".so")[0] in {"libc", "libdl", "libpthread", "libm"} or "ld-linux" in name for name in facts.needed
@@ -145,7 +143,7 @@ def test_a_library_for_linux_needs_an_old_c_library_and_nothing_of_nvidia(
 
 
 @pytest.mark.nvcc
-def test_a_library_for_windows_has_import_libraries_for_both_linkers(libraries: dict[str, Any]) -> None:
+def test_a_library_for_windows_has_import_libraries_for_both_linkers(libraries) -> None:
     shared = Path(libraries["windows-x86_64"]["path"]) / "lib/shared"
     assert sorted(path.name for path in shared.iterdir()) == [
         "flashattention.dll",
@@ -155,9 +153,7 @@ def test_a_library_for_windows_has_import_libraries_for_both_linkers(libraries: 
 
 
 @pytest.mark.nvcc
-def test_a_program_with_a_cuda_runtime_of_its_own_links_the_static_library(
-    libraries: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_program_with_a_cuda_runtime_of_its_own_links_the_static_library(libraries, tmp_path) -> None:
     library = Path(libraries["linux-x86_64"]["path"])
     source = tmp_path / "main.c"
     source.write_text(
@@ -174,7 +170,7 @@ def test_a_program_with_a_cuda_runtime_of_its_own_links_the_static_library(
 
 
 @pytest.mark.nvcc
-def test_a_library_may_be_unloaded_before_the_program_ends(libraries: dict[str, Any], tmp_path: Path) -> None:
+def test_a_library_may_be_unloaded_before_the_program_ends(libraries, tmp_path) -> None:
     shared = Path(libraries["linux-x86_64"]["path"]) / "lib/shared/libflashattention.so.1"
     source = tmp_path / "main.c"
     source.write_text(
@@ -225,9 +221,7 @@ int main(void) {
 
 @pytest.mark.nvcc
 @needs(MINGW, "wine")
-def test_a_dll_may_be_loaded_and_unloaded_and_keeps_an_error_for_each_thread(
-    libraries: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_dll_may_be_loaded_and_unloaded_and_keeps_an_error_for_each_thread(libraries, tmp_path) -> None:
     library = Path(libraries["windows-x86_64"]["path"])
     (tmp_path / "program.c").write_text(LOADS_AND_UNLOADS)
     shutil.copy(library / "lib/shared/flashattention.dll", tmp_path)
@@ -252,7 +246,7 @@ int main(void) {
 
 @needs(MINGW, "wine")
 @pytest.mark.nvcc
-def test_a_function_of_the_dll_may_have_a_large_frame(real_depot: Path, tmp_path: Path) -> None:
+def test_a_function_of_the_dll_may_have_a_large_frame(real_depot, tmp_path) -> None:
     """Compilers have what the DLL's start defines called before one, as in FlashAttention-3; registers outlive that."""
     target = parse_target("windows-x86_64")
     zig = provide_zig(this_platform(), real_depot / "toolchains", lambda _name: None, compiling_version())
@@ -286,7 +280,7 @@ def candle(libraries: dict[str, Any], shop: Shop) -> dict[str, Path]:
 
 
 @pytest.mark.nvcc
-def test_an_archive_for_candle_offers_its_own_function_on_every_target(candle: dict[str, Path]) -> None:
+def test_an_archive_for_candle_offers_its_own_function_on_every_target(candle) -> None:
     for folder in candle.values():
         for archive in folder.glob("*flashattention.*"):
             with open_window(archive) as window:
@@ -302,9 +296,7 @@ def test_an_archive_for_candle_offers_its_own_function_on_every_target(candle: d
 
 @pytest.mark.nvcc
 @needs(MINGW, "wine")
-def test_a_windows_program_that_calls_candles_function_hears_that_there_is_no_driver(
-    candle: dict[str, Path], tmp_path: Path
-) -> None:
+def test_a_windows_program_that_calls_candles_function_hears_that_there_is_no_driver(candle, tmp_path) -> None:
     (tmp_path / "program.c").write_text(PROGRAM)
     archive = candle["windows-x86_64"] / "libflashattention.a"
     subprocess.run([MINGW, "program.c", str(archive), "-o", "program.exe"], cwd=tmp_path, check=True)
@@ -338,7 +330,7 @@ def linked_as_by_microsoft(folder: Path, program: str, archive: Path) -> str:
 @pytest.mark.nvcc
 @needs(MINGW, "lld-link")
 def test_microsofts_linker_finds_all_but_windows_itself_and_runs_what_registers_kernels(
-    candle: dict[str, Path], libraries: dict[str, Any], tmp_path: Path
+    candle, libraries, tmp_path
 ) -> None:
     of_candle = candle["windows-x86_64"] / "flashattention.lib"
     assert ".CRT$XCU" in linked_as_by_microsoft(tmp_path, PROGRAM, of_candle)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -43,7 +42,7 @@ def test_native_leaves_out_a_gpu_that_is_too_old_next_to_one_that_is_not() -> No
 
 
 @pytest.mark.parametrize("option", ["75", "sm_70", "80,61"])
-def test_an_architecture_older_than_ampere_is_refused_before_anything_is_compiled(option: str) -> None:
+def test_an_architecture_older_than_ampere_is_refused_before_anything_is_compiled(option) -> None:
     with pytest.raises(IncompatibleError, match=r"cannot run FlashAttention-2.*8\.0 \(Ampere\)"):
         choose_architectures(architectures(option), make_host(), oldest_gpu())
 
@@ -104,9 +103,7 @@ def test_driver_floors_are_those_of_minor_version_compatibility() -> None:
 
 @pytest.mark.nvcc
 @pytest.mark.parametrize("folder", ["plain", "My Projects", "a,b", "Jürgen's \\ $HOME ключ"])
-def test_nvcc_hands_on_the_path_of_the_package_whatever_is_in_it(
-    folder: str, quick_library: Path, real_depot: Path, tmp_path: Path
-) -> None:
+def test_nvcc_hands_on_the_path_of_the_package_whatever_is_in_it(folder, quick_library, real_depot, tmp_path) -> None:
     assert quick_library
     roots = sorted((real_depot / "toolchains").glob("cuda-13*"))
     if not roots:

@@ -78,7 +78,7 @@ def provide(folder: Path, told: list[str] | None = None) -> Path:
     return provide_release("12.8.1", LINUX, folder / "toolchains", on_file)
 
 
-def test_the_archives_of_a_release_become_one_toolkit(server: FileServer, tmp_path: Path) -> None:
+def test_the_archives_of_a_release_become_one_toolkit(server, tmp_path) -> None:
     told: list[str] = []
     nvcc = inspect(provide(tmp_path, told))
     assert nvcc.version == Version("12.8.99")
@@ -89,7 +89,7 @@ def test_the_archives_of_a_release_become_one_toolkit(server: FileServer, tmp_pa
 
 
 def test_what_is_there_is_used_without_network_and_what_is_damaged_is_fetched_again(
-    server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server, tmp_path, monkeypatch
 ) -> None:
     root = provide(tmp_path)
     asked = len(server.seen)
@@ -103,16 +103,14 @@ def test_what_is_there_is_used_without_network_and_what_is_damaged_is_fetched_ag
     assert "another program" not in (provide(tmp_path) / "bin/nvcc").read_text()
 
 
-def test_offline_with_nothing_there_says_that_the_network_is_needed(
-    server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_offline_with_nothing_there_says_that_the_network_is_needed(server, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("FLASHDEPOT_OFFLINE", "1")
     with pytest.raises(NetworkError, match=r"redistrib_12\.8\.1\.json needs the network"):
         provide(tmp_path)
     assert not server.seen
 
 
-def test_an_archive_with_other_bytes_is_refused_and_nothing_is_kept(server: FileServer, tmp_path: Path) -> None:
+def test_an_archive_with_other_bytes_is_refused_and_nothing_is_kept(server, tmp_path) -> None:
     change(server, "cuda_cudart", sha256="0" * 64)
     with pytest.raises(IntegrityError, match=r"cuda_cudart.* is not the expected file"):
         provide(tmp_path)
@@ -129,9 +127,7 @@ def test_an_archive_with_other_bytes_is_refused_and_nothing_is_kept(server: File
         ("cuda_nvcc", {"size": 12}, "size"),
     ],
 )
-def test_a_manifest_that_is_none_is_refused_with_the_reason(
-    server: FileServer, tmp_path: Path, component: str, fields: dict[str, object], said: str
-) -> None:
+def test_a_manifest_that_is_none_is_refused_with_the_reason(server, tmp_path, component, fields, said) -> None:
     change(server, component, **fields)
     with pytest.raises(IntegrityError, match=f"not the manifest of a CUDA release.*{said}"):
         provide(tmp_path)
@@ -139,13 +135,13 @@ def test_a_manifest_that_is_none_is_refused_with_the_reason(
 
 
 @pytest.mark.parametrize("body", [b"<html>sign in</html>", b"[]", b"{}"])
-def test_an_answer_that_is_not_a_manifest_is_refused(server: FileServer, tmp_path: Path, body: bytes) -> None:
+def test_an_answer_that_is_not_a_manifest_is_refused(server, tmp_path, body) -> None:
     server.files[MANIFEST] = body
     with pytest.raises(FlashdepotError, match=r"redistrib_12\.8\.1\.json|has no cuda_nvcc"):
         provide(tmp_path)
 
 
-def test_a_release_that_the_server_does_not_have_names_the_ways_out(server: FileServer, tmp_path: Path) -> None:
+def test_a_release_that_the_server_does_not_have_names_the_ways_out(server, tmp_path) -> None:
     with pytest.raises(NetworkError) as caught:
         provide_release("12.9.1", LINUX, tmp_path / "toolchains", lambda _: None)
     assert "redistrib_12.9.1.json" in caught.value.message
@@ -157,18 +153,16 @@ def test_a_release_that_the_server_does_not_have_names_the_ways_out(server: File
     ("asked", "label"),
     [("12.8", "12.8.1"), ("12.8.0", "12.8.0"), ("12", "12.9.1"), ("12.6", "12.6.3"), ("11.8", None), ("12.7", None)],
 )
-def test_a_version_means_its_newest_release(server: FileServer, asked: str, label: str | None) -> None:
+def test_a_version_means_its_newest_release(server, asked, label) -> None:
     assert release_of(Version(asked), LINUX) == label
 
 
 @pytest.mark.parametrize("platform", ["windows-x86_64", "macos-arm64"])
-def test_other_platforms_have_no_archives(server: FileServer, platform: str) -> None:
+def test_other_platforms_have_no_archives(server, platform) -> None:
     assert release_of(Version("12.8"), Platform.parse(platform)) is None
 
 
-def test_a_version_that_the_machine_lacks_comes_from_the_archives(
-    server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_version_that_the_machine_lacks_comes_from_the_archives(server, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("flashdepot.toolchain.zig.provide_zig", lambda *_: Zig(tmp_path / "zig", "0.14.1"))
     chosen = choose_toolchain(
         Version("12.8"),
@@ -184,13 +178,13 @@ def test_a_version_that_the_machine_lacks_comes_from_the_archives(
     assert not chosen.named
 
 
-def test_what_a_release_cannot_make_is_said_before_anything_is_fetched(server: FileServer) -> None:
+def test_what_a_release_cannot_make_is_said_before_anything_is_fetched(server) -> None:
     with pytest.raises(MissingToolError, match=r"CUDA 12\.4\.1 cannot make sm_120.*sm_120 needs nvcc 12\.8"):
         foresee_toolchain(Version("12.4"), make_host(), architectures("120"), driver=None)
     assert not server.seen
 
 
-def test_nothing_is_fetched_from_the_archives_where_they_are_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_fetched_from_the_archives_where_they_are_switched_off(monkeypatch) -> None:
     monkeypatch.setenv(BASE, "")
     with pytest.raises(MissingToolError, match=r"no CUDA 12\.8 here"):
         foresee_toolchain(Version("12.8"), make_host(), architectures("80"), driver=None)

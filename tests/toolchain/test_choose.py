@@ -46,9 +46,7 @@ def pick(option: str, host: HostRecord, arch: str = "80", driver: str | None = N
 
 
 @pytest.mark.parametrize("driver", [None, "580.65"])
-def test_auto_is_the_nvcc_from_pypi_whatever_the_machine_has(
-    tmp_path: Path, provided: Path, driver: str | None
-) -> None:
+def test_auto_is_the_nvcc_from_pypi_whatever_the_machine_has(tmp_path, provided, driver) -> None:
     chosen = pick("auto", make_host(make_toolkit(tmp_path / "cuda", "12.8"), gcc=()), "80,120", driver)
     assert chosen.nvcc.root == provided
     assert chosen.zig.version == "0.14.1"
@@ -56,14 +54,14 @@ def test_auto_is_the_nvcc_from_pypi_whatever_the_machine_has(
 
 
 def test_auto_takes_a_toolkit_of_the_machine_where_the_driver_is_too_old_for_the_provided_one(
-    tmp_path: Path, provided: Path
+    tmp_path, provided
 ) -> None:
     twelve, thirteen = make_toolkit(tmp_path / "12", "12.8"), make_toolkit(tmp_path / "13", "13.0")
     assert asks_machine(AnyCuda.AUTO, make_host().platform, Version("560.35"))
     assert pick("auto", make_host(thirteen, twelve), driver="560.35").nvcc.root == tmp_path / "12"
 
 
-def test_auto_says_how_to_get_an_older_nvcc_without_root_where_none_is_here(tmp_path: Path, provided: Path) -> None:
+def test_auto_says_how_to_get_an_older_nvcc_without_root_where_none_is_here(tmp_path, provided) -> None:
     with pytest.raises(IncompatibleError, match=r"driver is 560\.35; what nvcc 13\.0\.88 builds needs 580") as caught:
         pick("auto", make_host(make_toolkit(tmp_path / "13", "13.0")), driver="560.35")
     assert "Update the driver" in caught.value.hint
@@ -72,7 +70,7 @@ def test_auto_says_how_to_get_an_older_nvcc_without_root_where_none_is_here(tmp_
     assert "--cuda ~/cuda-12.8" in caught.value.hint
 
 
-def test_a_driver_that_no_nvcc_serves_is_to_be_updated(provided: Path) -> None:
+def test_a_driver_that_no_nvcc_serves_is_to_be_updated(provided) -> None:
     with pytest.raises(IncompatibleError, match=r"driver is 470\.82; what nvcc 13\.0\.88 builds needs 580") as caught:
         pick("auto", make_host(), driver="470.82")
     assert "Update the driver" in caught.value.hint
@@ -85,14 +83,14 @@ def test_a_driver_that_no_nvcc_serves_is_to_be_updated(provided: Path) -> None:
     [("11.8", "80", "older than CUDA 12.0"), ("12.4", "120", "cannot make sm_120")],
 )
 def test_a_toolkit_that_cannot_do_the_work_is_skipped_and_the_reason_said(
-    tmp_path: Path, provided: Path, release: str, arch: str, said: str
+    tmp_path, provided, release, arch, said
 ) -> None:
     host = make_host(make_toolkit(tmp_path / "cuda", release))
     with pytest.raises(MissingToolError, match=said):
         foresee_toolchain(cuda(release), host, architectures(arch), driver=None)
 
 
-def test_a_toolkit_without_headers_is_skipped(tmp_path: Path, provided: Path) -> None:
+def test_a_toolkit_without_headers_is_skipped(tmp_path, provided) -> None:
     make_toolkit(tmp_path / "cuda", "12.8")
     (tmp_path / "cuda/include/cuda_runtime.h").unlink()
     toolkit = identify_toolkit(tmp_path / "cuda/bin/nvcc", "PATH")
@@ -101,19 +99,19 @@ def test_a_toolkit_without_headers_is_skipped(tmp_path: Path, provided: Path) ->
         pick("12.8", make_host(toolkit))
 
 
-def test_a_version_is_the_provided_nvcc_or_a_toolkit_of_that_release(tmp_path: Path, provided: Path) -> None:
+def test_a_version_is_the_provided_nvcc_or_a_toolkit_of_that_release(tmp_path, provided) -> None:
     new, old = make_toolkit(tmp_path / "13", "13.0"), make_toolkit(tmp_path / "12", "12.8")
     assert pick("12.8", make_host(new, old)).nvcc.version == Version("12.8.99")
     assert pick("13.0", make_host(new, old)).nvcc.root == provided
     assert pick("12", make_host(new, old)).nvcc.version == Version("12.8.99")
 
 
-def test_a_version_that_is_nowhere_is_missing(tmp_path: Path, provided: Path) -> None:
+def test_a_version_that_is_nowhere_is_missing(tmp_path, provided) -> None:
     with pytest.raises(MissingToolError, match=r"no CUDA 12\.6 here.*has 13\.0\.99"):
         pick("12.6", make_host(make_toolkit(tmp_path / "13", "13.0")))
 
 
-def test_a_folder_is_taken_as_it_is(tmp_path: Path, provided: Path) -> None:
+def test_a_folder_is_taken_as_it_is(tmp_path, provided) -> None:
     make_toolkit(tmp_path / "mine", "12.8")
     chosen = pick(str(tmp_path / "mine"), make_host())
     assert chosen.nvcc.root == tmp_path / "mine"
@@ -122,7 +120,7 @@ def test_a_folder_is_taken_as_it_is(tmp_path: Path, provided: Path) -> None:
         pick(str(tmp_path), make_host())
 
 
-def test_an_architecture_that_a_named_nvcc_lacks_says_which_release_has_it(tmp_path: Path) -> None:
+def test_an_architecture_that_a_named_nvcc_lacks_says_which_release_has_it(tmp_path) -> None:
     make_toolkit(tmp_path / "mine", "12.4")
     with pytest.raises(MissingToolError, match=r"sm_120 needs nvcc 12\.8 or newer"):
         pick(str(tmp_path / "mine"), make_host(), "120")
@@ -130,7 +128,7 @@ def test_an_architecture_that_a_named_nvcc_lacks_says_which_release_has_it(tmp_p
 
 @pytest.mark.parametrize(("release", "preprocessing"), [("12.4", "0.11.0"), ("12.8", "0.11.0"), ("13.0", "0.14.1")])
 def test_an_nvcc_that_cannot_read_the_newer_zigs_headers_preprocesses_with_an_older_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: str, preprocessing: str
+    tmp_path, monkeypatch, release, preprocessing
 ) -> None:
     monkeypatch.setattr(
         "flashdepot.toolchain.zig.provide_zig",
@@ -148,7 +146,7 @@ def test_a_word_that_is_not_a_cuda_is_wrong_usage() -> None:
 
 
 @pytest.mark.parametrize("option", ["12.8", "/cuda"])
-def test_on_windows_no_other_cuda_is_taken(option: str) -> None:
+def test_on_windows_no_other_cuda_is_taken(option) -> None:
     with pytest.raises(MissingToolError, match="No device code is compiled on Windows") as caught:
         pick(option, make_host(platform="windows-x86_64"))
     assert "In WSL" in caught.value.hint
@@ -170,7 +168,7 @@ def test_pypi_serves_the_platforms_it_has_wheels_for() -> None:
         wheels.provide(make_host(platform="darwin-arm64").platform, Path("/nowhere"), lambda _: None)
 
 
-def test_a_toolkit_of_another_machine_says_its_limits(tmp_path: Path) -> None:
+def test_a_toolkit_of_another_machine_says_its_limits(tmp_path) -> None:
     make_toolkit(tmp_path / "cuda", "13.0")
     nvcc = choose.inspect(tmp_path / "cuda")
     assert nvcc.newest_gcc == 15

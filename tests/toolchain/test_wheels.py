@@ -85,9 +85,7 @@ def provided(request: pytest.FixtureRequest) -> tuple[Provide, list[str]]:
     return made
 
 
-def test_wheels_are_fetched_once_and_a_damaged_folder_is_made_again(
-    index: IndexServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, provided: tuple[Provide, list[str]]
-) -> None:
+def test_wheels_are_fetched_once_and_a_damaged_folder_is_made_again(index, tmp_path, monkeypatch, provided) -> None:
     provide, names = provided
     told: list[str] = []
     root = provide(tmp_path / "toolchains", told.append)
@@ -109,9 +107,7 @@ def test_wheels_are_fetched_once_and_a_damaged_folder_is_made_again(
 
 
 @pytest.mark.parametrize("damage", [lambda wheel: wheel[:-1] + b"?", lambda wheel: wheel[: len(wheel) // 2]])
-def test_a_damaged_wheel_is_refused_and_nothing_of_it_is_kept(
-    index: IndexServer, tmp_path: Path, provided: tuple[Provide, list[str]], damage: Callable[[bytes], bytes]
-) -> None:
+def test_a_damaged_wheel_is_refused_and_nothing_of_it_is_kept(index, tmp_path, provided, damage) -> None:
     provide, (*_, name) = provided
     pinned = hashlib.sha256(index.files[name]).hexdigest()
     index.declared[name] = pinned
@@ -124,9 +120,7 @@ def test_a_damaged_wheel_is_refused_and_nothing_of_it_is_kept(
     assert list((tmp_path / "toolchains").iterdir()) == []
 
 
-def test_several_at_once_end_with_one_whole_folder(
-    index: IndexServer, tmp_path: Path, provided: tuple[Provide, list[str]]
-) -> None:
+def test_several_at_once_end_with_one_whole_folder(index, tmp_path, provided) -> None:
     roots: list[Path] = []
     work = [
         threading.Thread(target=lambda: roots.append(provided[0](tmp_path / "toolchains", lambda _: None)))
@@ -140,7 +134,7 @@ def test_several_at_once_end_with_one_whole_folder(
     assert [p.name for p in (tmp_path / "toolchains").iterdir()] == [roots[0].name]
 
 
-def test_wheels_of_nvcc_become_one_toolkit_and_tell_how_far_they_are(index: IndexServer, tmp_path: Path) -> None:
+def test_wheels_of_nvcc_become_one_toolkit_and_tell_how_far_they_are(index, tmp_path) -> None:
     heard: dict[str, tuple[int, int | None]] = {}
 
     def on_file(name: str) -> Any:
@@ -152,7 +146,7 @@ def test_wheels_of_nvcc_become_one_toolkit_and_tell_how_far_they_are(index: Inde
     assert heard == {name: (len(index.files[name]),) * 2 for name in ("nvcc.whl", "runtime.whl")}
 
 
-def test_zig_can_be_run_and_brings_what_our_targets_read(index: IndexServer, tmp_path: Path) -> None:
+def test_zig_can_be_run_and_brings_what_our_targets_read(index, tmp_path) -> None:
     made = zig.provide_zig(LINUX, tmp_path, lambda _: None, ZIG)
     if os.name == "posix":
         assert made.program.stat().st_mode & made.preprocessor.stat().st_mode & 0o100
@@ -160,7 +154,7 @@ def test_zig_can_be_run_and_brings_what_our_targets_read(index: IndexServer, tmp
     assert not (made.lib / "docs").exists()
 
 
-def test_what_is_kept_for_links_may_hold_notes_that_lead_nowhere(index: IndexServer, tmp_path: Path) -> None:
+def test_what_is_kept_for_links_may_hold_notes_that_lead_nowhere(index, tmp_path) -> None:
     """zig notes what it linked as the text of a link; what an earlier release kept has one."""
     made = zig.provide_zig(LINUX, tmp_path, lambda _: None, ZIG)
 
@@ -174,7 +168,7 @@ def test_what_is_kept_for_links_may_hold_notes_that_lead_nowhere(index: IndexSer
     assert (tmp_path / "work" / "zig-cache" / "lld.id").is_symlink()
 
 
-def test_each_python_has_a_cute_dsl_of_its_own_and_all_have_one_identity(index: IndexServer, tmp_path: Path) -> None:
+def test_each_python_has_a_cute_dsl_of_its_own_and_all_have_one_identity(index, tmp_path) -> None:
     before = cute_dsl.identity()
     another = tmp_path / "cute-dsl-4.7.0-cp312-0123456789ab"
     (another / "packages").mkdir(parents=True)
@@ -193,9 +187,7 @@ def test_each_python_has_a_cute_dsl_of_its_own_and_all_have_one_identity(index: 
         (LINUX, "pypy311", "is for CPython 3.11 and 3.12; flashdepot runs in pypy311"),
     ],
 )
-def test_a_machine_that_cannot_run_cute_dsl_hears_what_can(
-    index: IndexServer, tmp_path: Path, platform: Platform, python: str, said: str
-) -> None:
+def test_a_machine_that_cannot_run_cute_dsl_hears_what_can(index, tmp_path, platform, python, said) -> None:
     with pytest.raises(IncompatibleError, match=said) as error:
         cute_dsl.provide(platform, python, tmp_path, lambda _: None)
     assert "--families fa2" in str(error.value.hint)
@@ -220,18 +212,18 @@ def test_every_project_of_cute_dsl_is_pinned_once_for_each_python_and_platform()
         "ar: libflashattention.a: Disk quota exceeded",
     ],
 )
-def test_a_full_disk_is_not_blamed_on_the_objects(tmp_path: Path, said: str) -> None:
+def test_a_full_disk_is_not_blamed_on_the_objects(tmp_path, said) -> None:
     with pytest.raises(MissingToolError, match="filled up while it was linked"):
         require(Finished(("ld",), 1, "", said), tmp_path / "libflashattention.so.1")
 
 
-def test_what_a_linker_refuses_is_still_said(tmp_path: Path) -> None:
+def test_what_a_linker_refuses_is_still_said(tmp_path) -> None:
     with pytest.raises(CompileError, match="undefined reference"):
         require(Finished(("ld",), 1, "", "ld: error: undefined reference to `f'"), tmp_path / "lib.so")
     assert disk_full("lib.so", "linked", "Bus error", tmp_path) is None, "there is space here"
 
 
-def test_a_linker_on_a_disk_that_is_full_says_so(small_disk: Path) -> None:
+def test_a_linker_on_a_disk_that_is_full_says_so(small_disk) -> None:
     """With a real linker, which maps its output into memory on some systems, and is ended by a signal there."""
     source = small_disk / "big.c"
     source.write_text("char big[4000000] = {1};\n")

@@ -6,7 +6,6 @@ import json
 import os
 import shlex
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from flashdepot.api.acquire import open_depot
 from flashdepot.api.libraries import link
 from flashdepot.errors import FlashdepotError, IncompatibleError, IntegrityError, UsageError
 from flashdepot.link.vendor_folder import read_index
-from flashdepot.model.host import CudaToolkit, Gpu, HostRecord
+from flashdepot.model.host import CudaToolkit, Gpu
 from flashdepot.model.request import LibraryRequest
 from flashdepot.model.target import Architecture, Platform, Version
 from support.toolkits import make_host
@@ -39,9 +38,7 @@ GOOD = make_host(driver="580.95.05", gpus=(H100,))
     ],
     ids=["H100", "Blackwell", "old driver"],
 )
-def test_a_host_that_it_cannot_serve_is_a_reason_to_rebuild(
-    target: Path, project: Path, tmp_path: Path, host: HostRecord, status: int, reason: str
-) -> None:
+def test_a_host_that_it_cannot_serve_is_a_reason_to_rebuild(target, project, tmp_path, host, status, reason) -> None:
     found, report = check(project, "--host", save(host, tmp_path / "host.json"))
     assert (found, report["exit_code"], report["rebuild"]) == (status, status, status == 4)
     assert reason in " ".join(report["targets"][0]["reasons"])
@@ -50,9 +47,7 @@ def test_a_host_that_it_cannot_serve_is_a_reason_to_rebuild(
     assert ("--cuda 12.8" in mend) is (reason == "needs NVIDIA driver")
 
 
-def test_the_command_for_a_machine_that_was_named_names_it_again_and_is_accepted(
-    target: Path, project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_for_a_machine_that_was_named_names_it_again_and_is_accepted(target, project, monkeypatch) -> None:
     monkeypatch.delenv("FLASHDEPOT_CUDA_ARCHIVES")
     words = shlex.split(check(project, "--gpu", "9.0", "--driver", "570")[1]["targets"][0]["fix"])
     assert words[-6:] == ["--cuda", "12.8", "--gpu", "9.0", "--driver", "570"]
@@ -69,9 +64,7 @@ def test_the_command_for_a_machine_that_was_named_names_it_again_and_is_accepted
         (replace(GOOD, toolkits=(TOOLKIT_12,)), "CUDA toolkit", False),
     ],
 )
-def test_what_changed_is_named_with_whether_it_matters(
-    target: Path, project: Path, tmp_path: Path, host: HostRecord, topic: str, rebuild: bool
-) -> None:
+def test_what_changed_is_named_with_whether_it_matters(target, project, tmp_path, host, topic, rebuild) -> None:
     _, report = check(project, "--host", save(host, tmp_path / "host.json"))
     changes = {change["topic"]: change for change in report["targets"][0]["changes"]}
     assert changes[topic]["rebuild"] is rebuild
@@ -86,9 +79,7 @@ def test_what_changed_is_named_with_whether_it_matters(
         (lambda m: m["upstreams"]["fa2"].update(version="2.8.0"), "flash-attn"),
     ],
 )
-def test_another_flashdepot_is_not_a_reason_by_itself(
-    quick_library: Path, project: Path, tmp_path: Path, change: Callable[..., object], topic: str
-) -> None:
+def test_another_flashdepot_is_not_a_reason_by_itself(quick_library, project, tmp_path, change, topic) -> None:
     vendored(for_target(quick_library, tmp_path / "older", change), project)
     status, report = check(project)
     changes = {c["topic"]: c["rebuild"] for c in report["targets"][0]["changes"]}
@@ -102,7 +93,7 @@ def test_another_flashdepot_is_not_a_reason_by_itself(
         ('cuda = "12.8"', "made with CUDA 13, and 12 was asked for"),
     ],
 )
-def test_what_the_projects_file_asks_for_counts(target: Path, project: Path, words: str, reason: str) -> None:
+def test_what_the_projects_file_asks_for_counts(target, project, words, reason) -> None:
     (project / "flashdepot.toml").write_text(words)
     status, report = check(project)
     assert status == 4
@@ -110,7 +101,7 @@ def test_what_the_projects_file_asks_for_counts(target: Path, project: Path, wor
     assert report["targets"][0]["fix"].startswith("flashdepot vendor prebuilt")
 
 
-def test_one_target_that_serves_is_enough(quick_library: Path, project: Path, tmp_path: Path) -> None:
+def test_one_target_that_serves_is_enough(quick_library, project, tmp_path) -> None:
     other = for_target(quick_library, tmp_path / "other", lambda m: m.update(sass=["120"]))
     for library in (quick_library, other):
         vendored(library, project)
@@ -119,7 +110,7 @@ def test_one_target_that_serves_is_enough(quick_library: Path, project: Path, tm
     assert sorted(t["status"] for t in report["targets"]) == ["does not fit", "fits"]
 
 
-def test_only_targets_for_other_platforms_serve_nobody_here(quick_library: Path, project: Path, tmp_path: Path) -> None:
+def test_only_targets_for_other_platforms_serve_nobody_here(quick_library, project, tmp_path) -> None:
     vendored(for_target(quick_library, tmp_path / "win", lambda m: m.update(platform="windows-x86_64")), project)
     status, report = check(project)
     assert (status, report["status"], report["rebuild"]) == (4, "for another platform", True)
@@ -127,7 +118,7 @@ def test_only_targets_for_other_platforms_serve_nobody_here(quick_library: Path,
 
 
 def test_a_target_chooses_among_the_libraries_of_a_tree_and_holds_a_folder_to_it(
-    quick_library: Path, project: Path, tmp_path: Path
+    quick_library, project, tmp_path
 ) -> None:
     windows = for_target(quick_library, tmp_path / "win", lambda m: m.update(platform="windows-x86_64"))
     made = {name: vendored(library, project) for name, library in (("linux", quick_library), ("windows", windows))}
@@ -178,9 +169,7 @@ def flip(path: Path) -> None:
         ("lib/static/libflashattention.a", lambda p: (p.unlink(), os.mkfifo(p)), "missing", "not a regular file"),
     ],
 )
-def test_a_damaged_file_is_named(
-    target: Path, project: Path, path: str, damage: Callable[[Path], object], fault: str, seen: str
-) -> None:
+def test_a_damaged_file_is_named(target, project, path, damage, fault, seen) -> None:
     damage(target / path)
     status, report = check(project)
     assert (status, report["status"]) == (6, "damaged")
@@ -189,14 +178,14 @@ def test_a_damaged_file_is_named(
     assert report["targets"][0]["fix"]
 
 
-def test_a_link_that_git_wrote_as_text_is_a_link(target: Path, project: Path) -> None:
+def test_a_link_that_git_wrote_as_text_is_a_link(target, project) -> None:
     link = target / "lib/shared/libflashattention.so"
     link.unlink()
     link.write_text("libflashattention.so.1")
     assert check(project)[0] == 0
 
 
-def test_damage_in_any_target_outweighs_one_that_serves(quick_library: Path, project: Path, tmp_path: Path) -> None:
+def test_damage_in_any_target_outweighs_one_that_serves(quick_library, project, tmp_path) -> None:
     windows = for_target(quick_library, tmp_path / "win", lambda m: m.update(platform="windows-x86_64"))
     damaged = vendored(windows, project)
     vendored(quick_library, project)
@@ -218,7 +207,7 @@ def test_damage_in_any_target_outweighs_one_that_serves(quick_library: Path, pro
         ('{"kind": "vendored libraries", "schema": 1, "targets": [{"folder": 1}]}', 6, "folder is 1: expected a text"),
     ],
 )
-def test_an_index_that_cannot_be_is_refused(tmp_path: Path, text: str, code: int, said: str) -> None:
+def test_an_index_that_cannot_be_is_refused(tmp_path, text, code, said) -> None:
     (tmp_path / "vendor.json").write_text(text)
     with pytest.raises(FlashdepotError) as caught:
         read_index(tmp_path)
@@ -228,9 +217,7 @@ def test_an_index_that_cannot_be_is_refused(tmp_path: Path, text: str, code: int
 
 
 @pytest.mark.parametrize("arguments", [["--check"], ["--library"]])
-def test_a_truncated_index_is_neither_read_nor_overwritten(
-    quick_library: Path, project: Path, arguments: list[str | Path]
-) -> None:
+def test_a_truncated_index_is_neither_read_nor_overwritten(quick_library, project, arguments) -> None:
     (project / "prebuilt").mkdir()
     index = project / "prebuilt/vendor.json"
     index.write_text('{"schema": 1, "kind": "vendored libraries", "targ')
@@ -256,9 +243,7 @@ def test_a_truncated_index_is_neither_read_nor_overwritten(
         ("sass", None, "cannot be used"),
     ],
 )
-def test_an_index_that_points_elsewhere_is_refused(
-    target: Path, project: Path, field: str, value: object, said: str
-) -> None:
+def test_an_index_that_points_elsewhere_is_refused(target, project, field, value, said) -> None:
     path = project / "prebuilt/vendor.json"
     index = json.loads(path.read_text())
     index["targets"][0][field] = value
@@ -267,20 +252,18 @@ def test_an_index_that_points_elsewhere_is_refused(
         read_index(path.parent)
 
 
-def test_a_folder_without_an_index_learns_how_to_get_one(project: Path) -> None:
+def test_a_folder_without_an_index_learns_how_to_get_one(project) -> None:
     done = vendor("--check", cwd=project)
     assert done.returncode == 2
     assert "flashdepot vendor prebuilt" in done.stderr
 
 
-def test_people_read_the_same_verdict(target: Path, project: Path) -> None:
+def test_people_read_the_same_verdict(target, project) -> None:
     done = vendor("--check", cwd=project)
     assert done.stdout.splitlines()[:2] == ["prebuilt: fits", f"  {FOLDER}: fits"]
 
 
-def test_a_library_that_a_named_compiler_made_serves_who_vendored_it(
-    quick_library: Path, project: Path, tmp_path: Path
-) -> None:
+def test_a_library_that_a_named_compiler_made_serves_who_vendored_it(quick_library, project, tmp_path) -> None:
     vendored(for_target(quick_library, tmp_path / "own", lambda m: m["toolchain"].update(named=True)), project)
     (project / "flashdepot.toml").write_text('profile = "quick"\ncuda = "13.0"\n')
     status, report = check(project, "--host", save(GOOD, tmp_path / "host.json"))

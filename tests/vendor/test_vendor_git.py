@@ -66,7 +66,7 @@ def bare(lfs: None, git: Git, quick_library: Path, project: Path, tmp_path: Path
     return remote
 
 
-def test_libraries_are_stored_as_pointers_and_everything_else_as_itself(bare: Path, git: Git, project: Path) -> None:
+def test_libraries_are_stored_as_pointers_and_everything_else_as_itself(bare, git, project) -> None:
     stored = {line.split(" ", 2)[2] for line in git(project, "lfs", "ls-files").splitlines()}
     assert stored == {
         f"prebuilt/{FOLDER}/lib/shared/libflashattention.so.1",
@@ -77,7 +77,7 @@ def test_libraries_are_stored_as_pointers_and_everything_else_as_itself(bare: Pa
 
 @pytest.mark.parametrize("without", ["skip smudge", "no filter"])
 def test_a_clone_without_lfs_sees_the_pointers_and_the_command_which_then_fixes_it(
-    bare: Path, git: Git, settings: Path, tmp_path: Path, without: str
+    bare, git, settings, tmp_path, without
 ) -> None:
     clone = tmp_path / "clone"
     plain = tmp_path / "plain-gitconfig"
@@ -100,16 +100,14 @@ def test_a_clone_without_lfs_sees_the_pointers_and_the_command_which_then_fixes_
 
 
 @pytest.mark.parametrize("line_endings", ["false", "true"])
-def test_a_clone_with_lfs_is_whole_whatever_line_endings_it_gets(
-    bare: Path, git: Git, tmp_path: Path, line_endings: str
-) -> None:
+def test_a_clone_with_lfs_is_whole_whatever_line_endings_it_gets(bare, git, tmp_path, line_endings) -> None:
     clone = tmp_path / "clone"
     git(tmp_path, "clone", "-c", f"core.autocrlf={line_endings}", bare.as_uri(), clone)
     assert check(clone)[0] == 0
     assert line_endings == "true" or git(clone, "status", "--porcelain") == ""
 
 
-def test_a_pointer_to_another_file_is_not_taken_for_the_right_one(target: Path, project: Path) -> None:
+def test_a_pointer_to_another_file_is_not_taken_for_the_right_one(target, project) -> None:
     pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'1' * 64}\nsize 240687188\n"
     (target / "lib/static/libflashattention.a").write_text(pointer)
     status, report = check(project)
@@ -117,9 +115,7 @@ def test_a_pointer_to_another_file_is_not_taken_for_the_right_one(target: Path, 
     assert "a pointer to another file" in report["targets"][0]["faults"][0]["seen"]
 
 
-def test_the_pull_command_names_the_path_from_the_repositorys_root(
-    git: Git, quick_library: Path, project: Path
-) -> None:
+def test_the_pull_command_names_the_path_from_the_repositorys_root(git, quick_library, project) -> None:
     git(project, "init")
     inside = project / "native/deps"
     inside.mkdir(parents=True)
@@ -130,7 +126,7 @@ def test_the_pull_command_names_the_path_from_the_repositorys_root(
     assert f'"native/deps/prebuilt/{FOLDER}/**"' in check(inside)[1]["targets"][0]["fix"]
 
 
-def test_files_that_a_gitignore_would_leave_out_are_named(git: Git, quick_library: Path, project: Path) -> None:
+def test_files_that_a_gitignore_would_leave_out_are_named(git, quick_library, project) -> None:
     git(project, "init")
     (project / ".gitignore").write_text("*.a\n")
     done = vendor("--library", quick_library, cwd=project)
@@ -138,10 +134,10 @@ def test_files_that_a_gitignore_would_leave_out_are_named(git: Git, quick_librar
     assert "git add --force" in done.stderr
 
 
-def test_a_repository_without_git_lfs_is_warned_of(git: Git, quick_library: Path, project: Path) -> None:
+def test_a_repository_without_git_lfs_is_warned_of(git, quick_library, project) -> None:
     git(project, "init")
     assert "git lfs install" in vendor("--library", quick_library, cwd=project).stderr
 
 
-def test_with_git_lfs_there_is_nothing_to_warn_of(lfs: None, quick_library: Path, project: Path) -> None:
+def test_with_git_lfs_there_is_nothing_to_warn_of(lfs, quick_library, project) -> None:
     assert "warning" not in vendor("--library", quick_library, cwd=project).stderr

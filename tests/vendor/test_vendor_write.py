@@ -17,9 +17,7 @@ from vendor.vendor_tools import FOLDER, check, for_target, tree, vendor, vendore
 pytestmark = pytest.mark.nvcc
 
 
-def test_the_library_its_manifest_and_licences_are_there_and_the_index_lists_them(
-    quick_library: Path, project: Path
-) -> None:
+def test_the_library_its_manifest_and_licences_are_there_and_the_index_lists_them(quick_library, project) -> None:
     folder = vendored(quick_library, project)
     assert folder == project / "prebuilt" / FOLDER
     assert (folder / "manifest.json").read_bytes() == (quick_library / "manifest.json").read_bytes()
@@ -29,7 +27,7 @@ def test_the_library_its_manifest_and_licences_are_there_and_the_index_lists_the
     assert check(project)[0] == 0
 
 
-def test_it_is_the_library_that_get_takes_from_the_depot(quick_library: Path, real_depot: Path, project: Path) -> None:
+def test_it_is_the_library_that_get_takes_from_the_depot(quick_library, real_depot, project) -> None:
     selection = ("--profile", "quick", "--arch", "80,90", "--depot", str(real_depot))
     done = vendor("third_party/flash", *selection, "--json", cwd=project)
     document = json.loads(done.stdout)
@@ -37,7 +35,7 @@ def test_it_is_the_library_that_get_takes_from_the_depot(quick_library: Path, re
     assert Path(document["manifest"]).read_bytes() == (quick_library / "manifest.json").read_bytes()
 
 
-def test_targets_lie_side_by_side(quick_library: Path, project: Path, tmp_path: Path) -> None:
+def test_targets_lie_side_by_side(quick_library, project, tmp_path) -> None:
     windows = for_target(quick_library, tmp_path / "win", lambda m: m.update(platform="windows-x86_64", sass=["120"]))
     older = for_target(
         quick_library, tmp_path / "old", lambda m: m.update(cuda="12.8", toolchain=m["toolchain"] | {"cuda": "12.8"})
@@ -53,7 +51,7 @@ def test_targets_lie_side_by_side(quick_library: Path, project: Path, tmp_path: 
     }
 
 
-def test_the_same_again_touches_nothing(quick_library: Path, project: Path) -> None:
+def test_the_same_again_touches_nothing(quick_library, project) -> None:
     vendored(quick_library, project)
     before = tree(project)
     assert json.loads(vendor("--library", quick_library, "--json", cwd=project).stdout)["status"] == "unchanged"
@@ -61,7 +59,7 @@ def test_the_same_again_touches_nothing(quick_library: Path, project: Path) -> N
 
 
 @pytest.mark.parametrize("damage", ["missing", "index"])
-def test_the_same_again_fixes_what_was_damaged(quick_library: Path, project: Path, target: Path, damage: str) -> None:
+def test_the_same_again_fixes_what_was_damaged(quick_library, project, target, damage) -> None:
     wrong = target / "lib/static/libflashattention.a"
     if damage == "missing":
         wrong.unlink()
@@ -71,7 +69,7 @@ def test_the_same_again_fixes_what_was_damaged(quick_library: Path, project: Pat
     assert check(project)[0] == 0
 
 
-def test_what_is_not_ours_stays(quick_library: Path, project: Path, tmp_path: Path) -> None:
+def test_what_is_not_ours_stays(quick_library, project, tmp_path) -> None:
     prebuilt = project / "prebuilt"
     (prebuilt / "other").mkdir(parents=True)
     (prebuilt / "other/thing.bin").write_bytes(b"mine")
@@ -87,7 +85,7 @@ def test_what_is_not_ours_stays(quick_library: Path, project: Path, tmp_path: Pa
     assert (status, report["targets"][0]["extra"]) == (0, ["include/mine.h"])
 
 
-def test_a_folder_of_the_users_in_place_of_a_target_is_refused(quick_library: Path, project: Path) -> None:
+def test_a_folder_of_the_users_in_place_of_a_target_is_refused(quick_library, project) -> None:
     mine = project / "prebuilt" / FOLDER
     mine.mkdir(parents=True)
     (mine / "thesis.tex").write_text("years of work")
@@ -97,9 +95,7 @@ def test_a_folder_of_the_users_in_place_of_a_target_is_refused(quick_library: Pa
     assert [p.name for p in (project / "prebuilt").iterdir()] == [FOLDER]
 
 
-def test_a_build_takes_the_target_for_its_host_from_the_vendored_folder(
-    quick_library: Path, project: Path, tmp_path: Path
-) -> None:
+def test_a_build_takes_the_target_for_its_host_from_the_vendored_folder(quick_library, project, tmp_path) -> None:
     windows = for_target(quick_library, tmp_path / "win", lambda m: m.update(platform="windows-x86_64"))
     for library in (windows, quick_library):
         vendored(library, project)
@@ -118,7 +114,7 @@ def test_a_build_takes_the_target_for_its_host_from_the_vendored_folder(
         (b"/t/** -text\n*.png binary\n", b"/t/** -text\n*.png binary\n"),
     ],
 )
-def test_lines_are_added_to_gitattributes_and_none_is_lost(existing: bytes, kept: bytes) -> None:
+def test_lines_are_added_to_gitattributes_and_none_is_lost(existing, kept) -> None:
     wanted = attribute_lines("t")
     found = with_lines(existing, wanted)
     assert found.startswith(kept)
@@ -128,7 +124,7 @@ def test_lines_are_added_to_gitattributes_and_none_is_lost(existing: bytes, kept
         assert b"\n" not in found.replace(b"\r\n", b"")
 
 
-def test_only_libraries_go_to_git_lfs(target: Path, project: Path) -> None:
+def test_only_libraries_go_to_git_lfs(target, project) -> None:
     lines = (project / "prebuilt/.gitattributes").read_text().splitlines()
     assert [line.split()[0] for line in lines if "filter=lfs" in line] == [
         f"/{FOLDER}/lib/shared/*",
@@ -137,7 +133,7 @@ def test_only_libraries_go_to_git_lfs(target: Path, project: Path) -> None:
 
 
 @needs("cmake")
-def test_cmake_takes_the_library_of_its_platform_from_the_folder(target: Path, tmp_path: Path) -> None:
+def test_cmake_takes_the_library_of_its_platform_from_the_folder(target, tmp_path) -> None:
     prebuilt = target.parent
     shutil.copytree(target, prebuilt / target.name.replace("x86_64", "aarch64"), symlinks=True)
     lines = "cmake_minimum_required(VERSION 3.18)\nproject(p LANGUAGES NONE)\nfind_package(FlashAttention 2 REQUIRED)\n"

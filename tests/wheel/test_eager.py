@@ -230,7 +230,7 @@ def test_layout_is_what_the_script_writes_from_the_header_of_today() -> None:
 
 
 @pytest.mark.slow
-def test_offsets_sizes_and_constants_are_the_compilers(tmp_path: Path) -> None:
+def test_offsets_sizes_and_constants_are_the_compilers(tmp_path) -> None:
     prints = [
         f'printf("{name}.{field} %zu\\n", offsetof({name}, {field}));'
         for name, fields in STRUCTS.items()

@@ -68,7 +68,7 @@ def calls(function: Callable[..., Any], *given: Any) -> list[ForwardArgs | Backw
     ]
 
 
-def test_a_call_carries_the_whole_problem(package: Any) -> None:
+def test_a_call_carries_the_whole_problem(package) -> None:
     q, k, v = arrays((3, 70, 8, 64), (3, 90, 2, 64), (3, 90, 2, 64), dtype=jnp.float16)
     (args,) = calls(
         lambda q, k, v: package.flash_attn_func(q, k, v, softmax_scale=0.5, window_size=(16, 0), softcap=30.0), q, k, v
@@ -87,7 +87,7 @@ def test_a_call_carries_the_whole_problem(package: Any) -> None:
     assert args.dtype == 1
 
 
-def test_a_head_dim_that_no_kernel_has_is_padded_and_keeps_its_scale(package: Any) -> None:
+def test_a_head_dim_that_no_kernel_has_is_padded_and_keeps_its_scale(package) -> None:
     q = jax.ShapeDtypeStruct((1, 8, 2, 36), jnp.bfloat16)
     (args,) = calls(lambda q: package.flash_attn_func(q, q, q), q)
     assert args.head_dim == 40
@@ -95,7 +95,7 @@ def test_a_head_dim_that_no_kernel_has_is_padded_and_keeps_its_scale(package: An
     assert jax.eval_shape(lambda q: package.flash_attn_func(q, q, q), q).shape == q.shape
 
 
-def test_packed_sequences_pass_their_longest_and_their_rows(package: Any) -> None:
+def test_packed_sequences_pass_their_longest_and_their_rows(package) -> None:
     q, k = arrays((100, 4, 64), (120, 2, 64))
     lengths = jax.ShapeDtypeStruct((6,), jnp.int32)
     (args,) = calls(lambda q, k, c: package.flash_attn_varlen_func(q, k, k, c, c, 30, 40, causal=True), q, k, lengths)
@@ -103,13 +103,13 @@ def test_packed_sequences_pass_their_longest_and_their_rows(package: Any) -> Non
     assert args.flags == 1
 
 
-def test_vmap_joins_its_axis_to_the_batch_of_one_call(package: Any) -> None:
+def test_vmap_joins_its_axis_to_the_batch_of_one_call(package) -> None:
     q, k = arrays((5, 3, 70, 8, 64), (3, 90, 2, 64))
     (args,) = calls(jax.vmap(lambda q, k: package.flash_attn_func(q, k, k), in_axes=(0, None)), q, k)
     assert args.batch == 15
 
 
-def test_gradients_of_a_batched_call_are_one_call(package: Any) -> None:
+def test_gradients_of_a_batched_call_are_one_call(package) -> None:
     def loss(q: Any, k: Any) -> Any:
         return package.flash_attn_func(q, k, k, deterministic=True).astype(jnp.float32).sum()
 
@@ -122,7 +122,7 @@ def test_gradients_of_a_batched_call_are_one_call(package: Any) -> None:
     assert second.d_o.row_stride == 8 * 64
 
 
-def test_packs_under_vmap_run_one_after_the_other(package: Any) -> None:
+def test_packs_under_vmap_run_one_after_the_other(package) -> None:
     q = jax.ShapeDtypeStruct((2, 100, 4, 64), jnp.bfloat16)
     lengths = jax.ShapeDtypeStruct((2, 6), jnp.int32)
     run = jax.vmap(lambda q, c: package.flash_attn_varlen_func(q, q, q, c, c, 30, 40))
@@ -140,9 +140,7 @@ def test_packs_under_vmap_run_one_after_the_other(package: Any) -> None:
         ((8, 1), P("x", None, "y", None), "2,70,8,64", True),  # one key head cannot be split: the queries come together
     ],
 )
-def test_devices_share_batch_and_heads_and_exchange_nothing_for_it(
-    package: Any, heads: tuple[int, int], spec: Any, device: str, moves: bool
-) -> None:
+def test_devices_share_batch_and_heads_and_exchange_nothing_for_it(package, heads, spec, device, moves) -> None:
     mesh = Mesh(np.array(jax.devices()[:DEVICES]).reshape(2, 2), ("x", "y"))
     of_keys = spec if heads[1] > 1 else P(spec[0], None, None, None)
 
@@ -158,7 +156,7 @@ def test_devices_share_batch_and_heads_and_exchange_nothing_for_it(
     assert bool(re.search(r"all-(gather|to-all)|collective-permute", text)) == moves
 
 
-def test_shard_map_calls_with_the_arrays_of_one_device(package: Any) -> None:
+def test_shard_map_calls_with_the_arrays_of_one_device(package) -> None:
     mesh = Mesh(np.array(jax.devices()[:DEVICES]).reshape(2, 2), ("x", "y"))
     spec = P("x", None, "y", None)
     run = shard_map(package.flash_attn_func, mesh=mesh, in_specs=(spec,) * 3, out_specs=spec)
@@ -168,7 +166,7 @@ def test_shard_map_calls_with_the_arrays_of_one_device(package: Any) -> None:
 
 
 @pytest.mark.parametrize("of_keys", [P("x"), P()], ids=["keys divided", "keys on every device"])
-def test_gradients_go_through_shard_map_and_are_taken_within_it(package: Any, of_keys: Any) -> None:
+def test_gradients_go_through_shard_map_and_are_taken_within_it(package, of_keys) -> None:
     mesh = Mesh(np.array(jax.devices()[:2]), ("x",))
     q, k = arrays((4, 70, 8, 64), (4 if of_keys == P("x") else 2, 90, 4, 64))
     specs = (P("x"), of_keys, of_keys)
@@ -198,7 +196,7 @@ def test_gradients_go_through_shard_map_and_are_taken_within_it(package: Any, of
         (((1, 8, 2, 64), (1, 8, 2, 32)), jnp.bfloat16, "one head dim"),
     ],
 )
-def test_arrays_that_cannot_be_are_refused_by_name(package: Any, shapes: Any, dtype: Any, complaint: str) -> None:
+def test_arrays_that_cannot_be_are_refused_by_name(package, shapes, dtype, complaint) -> None:
     q, k = arrays(*shapes, dtype=dtype)
     with pytest.raises((TypeError, ValueError), match=complaint):
         jax.eval_shape(package.flash_attn_func, q, k, k)

@@ -76,7 +76,7 @@ def files(wheel: Wheel) -> set[str]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_wheel_says_whose_it_is_and_what_it_needs(wheels: dict[str, Wheel], name: str) -> None:
+def test_a_wheel_says_whose_it_is_and_what_it_needs(wheels, name) -> None:
     wheel = wheels[name]
     parsed, version, _, tags = parse_wheel_filename(wheel.path.name)
     assert (parsed, version.local.split(".")[0] if version.local else None) == (name, "flashdepot")
@@ -88,14 +88,12 @@ def test_a_wheel_says_whose_it_is_and_what_it_needs(wheels: dict[str, Wheel], na
     assert "not made by the authors" in (read.summary or "")
 
 
-def test_no_file_is_in_two_of_the_wheels(wheels: dict[str, Wheel], flash_attn: Wheel, for_jax: Wheel) -> None:
+def test_no_file_is_in_two_of_the_wheels(wheels, flash_attn, for_jax) -> None:
     for one, other in itertools.combinations([flash_attn, for_jax, *wheels.values()], 2):
         assert not files(one) & files(other)
 
 
-def test_programs_find_each_module_under_the_distribution_that_they_look_for(
-    wheels: dict[str, Wheel], flash_attn: Wheel, tmp_path: Path
-) -> None:
+def test_programs_find_each_module_under_the_distribution_that_they_look_for(wheels, flash_attn, tmp_path) -> None:
     for wheel in (flash_attn, *wheels.values()):
         with zipfile.ZipFile(wheel.path) as archive:
             archive.extractall(tmp_path)
@@ -107,9 +105,7 @@ def test_programs_find_each_module_under_the_distribution_that_they_look_for(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_without_flashdepots_flash_attn_the_error_says_what_to_install(
-    wheels: dict[str, Wheel], name: str, tmp_path: Path
-) -> None:
+def test_without_flashdepots_flash_attn_the_error_says_what_to_install(wheels, name, tmp_path) -> None:
     with zipfile.ZipFile(wheels[name].path) as archive:
         archive.extractall(tmp_path)
     code = f"import sys; sys.path.insert(0, sys.argv[1]); import {NAMES[name].imported}"
@@ -120,7 +116,7 @@ def test_without_flashdepots_flash_attn_the_error_says_what_to_install(
 @pytest.mark.needs("uv")
 @pytest.mark.parametrize("order", [*itertools.permutations(range(4))], ids=str)
 def test_in_any_order_what_is_installed_and_uninstalled_leaves_the_others_whole(
-    wheels: dict[str, Wheel], flash_attn: Wheel, for_jax: Wheel, tmp_path: Path, order: tuple[int, ...]
+    wheels, flash_attn, for_jax, tmp_path, order
 ) -> None:
     come_and_go(uv, [flash_attn, *wheels.values(), for_jax], ["flash-attn", *wheels, "flashdepot-jax"], tmp_path, order)
     checked = subprocess.run(
@@ -133,7 +129,7 @@ def test_in_any_order_what_is_installed_and_uninstalled_leaves_the_others_whole(
 
 
 @pytest.mark.slow
-def test_with_pip_it_is_the_same(wheels: dict[str, Wheel], flash_attn: Wheel, for_jax: Wheel, tmp_path: Path) -> None:
+def test_with_pip_it_is_the_same(wheels, flash_attn, for_jax, tmp_path) -> None:
     order = (2, 0, 3, 1)
     come_and_go(
         pip, [flash_attn, *wheels.values(), for_jax], ["flash-attn", *wheels, "flashdepot-jax"], tmp_path, order
@@ -175,7 +171,7 @@ def come_and_go(
     assert_whole()
 
 
-def test_a_lock_pins_the_bytes_of_the_wheels_and_no_zlib_decides_them(wheels: dict[str, Wheel]) -> None:
+def test_a_lock_pins_the_bytes_of_the_wheels_and_no_zlib_decides_them(wheels) -> None:
     pins = pin_names([*NAMES.values()])
     assert [(pin.distribution, pin.sha256) for pin in pins] == [(name, wheels[name].sha256) for name in NAMES]
     for wheel in wheels.values():
@@ -187,7 +183,7 @@ def test_a_lock_pins_the_bytes_of_the_wheels_and_no_zlib_decides_them(wheels: di
 @pytest.mark.parametrize(
     "file", ["flash_attn_3-3.0.0+flashdepot.0.0.1-py3-none-any.whl", "", "other-1-py3-none-any.whl"]
 )
-def test_a_lock_of_another_flashdepots_wheels_is_refused(file: str) -> None:
+def test_a_lock_of_another_flashdepots_wheels_is_refused(file) -> None:
     (pin,) = pin_names([NAMES["flash-attn-3"]])
     with pytest.raises(IntegrityError, match=r"The lock pins .* makes"):
         require_names([LockedName(file or pin.filename, "ab" * 32)])
@@ -203,7 +199,7 @@ def test_an_unknown_name_is_refused_with_those_that_there_are() -> None:
         parse_names("flash-attn-5")
 
 
-def test_a_kernel_of_hugging_face_is_a_module_of_the_wheels_with_what_its_loader_reads(tmp_path: Path) -> None:
+def test_a_kernel_of_hugging_face_is_a_module_of_the_wheels_with_what_its_loader_reads(tmp_path) -> None:
     folders = write_kernels(tmp_path)
     assert [folder.name for folder in folders] == ["flash-attn2", "flash-attn3", "flash-attn4"]
     for folder in folders:
@@ -215,7 +211,7 @@ def test_a_kernel_of_hugging_face_is_a_module_of_the_wheels_with_what_its_loader
     assert imported == {"flash_attn", *(name.imported for name in NAMES.values())}
 
 
-def test_a_kernels_folder_of_somebody_else_is_left_untouched(tmp_path: Path) -> None:
+def test_a_kernels_folder_of_somebody_else_is_left_untouched(tmp_path) -> None:
     other = tmp_path / "flash-attn2/build/torch-cuda/__init__.py"
     other.mkdir(parents=True)
     with pytest.raises(UsageError, match="neither followed nor replaced"):

@@ -7,7 +7,6 @@ import math
 import re
 import shutil
 import sys
-from pathlib import Path
 
 import fake_torch
 import pytest
@@ -57,7 +56,7 @@ CACHE_FIELDS = ("seqlen_new", "cache_seqlens", "cache_batch_idx", "rotary_cos", 
 
 
 @pytest.mark.parametrize("function", CALLS)
-def test_the_arguments_are_upstreams_in_their_order(runtime, function, upstream_tree: Path) -> None:
+def test_the_arguments_are_upstreams_in_their_order(runtime, function, upstream_tree) -> None:
     source = (upstream_tree / "csrc/flash_attn/flash_api.cpp").read_text()
     parameters = re.search(rf"^mha_{function}\((.*?)\) \{{", source, re.DOTALL | re.MULTILINE)[1]
     names = re.findall(r"(\w+)\s*(?:,|$)", re.sub(r"//.*|/\*.*?\*/", "", parameters).strip())
@@ -453,7 +452,7 @@ def test_a_wrong_call_says_what_is_wrong_and_launches_nothing(runtime, function,
 
 @pytest.mark.parametrize(("family", "number"), [("", 0), ("fa2", 2), ("FA4 ", 4)])
 @pytest.mark.parametrize("function", CALLS)
-def test_every_call_asks_for_the_family_that_the_environment_names(runtime, number: int, function: str) -> None:
+def test_every_call_asks_for_the_family_that_the_environment_names(runtime, number, function) -> None:
     call(runtime, function)
     args = runtime.backward_args() if "bwd" in function else runtime.forward_args()
     assert args.size >= type(args).family.offset + type(args).family.size or not number
@@ -468,7 +467,7 @@ def test_every_call_asks_for_the_family_that_the_environment_names(runtime, numb
     ],
 )
 def test_a_damaged_library_and_a_family_that_is_none_are_import_errors(
-    installed_runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str, library: bytes, said: str
+    installed_runtime, tmp_path, monkeypatch, family, library, said
 ) -> None:
     shutil.copytree(installed_runtime, tmp_path / "site")
     if library:

@@ -69,7 +69,7 @@ def attention(q: Any, k: Any, v: Any, mask: dict[str, int], chunk: int = 0) -> A
     return weights @ v / np.maximum(weights.sum(1, keepdims=True), 1e-30)
 
 
-def test_the_parts_see_what_the_sequences_saw(sequences: ModuleType) -> None:
+def test_the_parts_see_what_the_sequences_saw(sequences) -> None:
     for seed in range(400):
         compare(sequences, seed)
 

@@ -82,7 +82,7 @@ def read(wheel: Wheel) -> Mapping[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def test_the_name_is_one_that_installers_read(wheel: Wheel, manifest: Manifest) -> None:
+def test_the_name_is_one_that_installers_read(wheel, manifest) -> None:
     name, version, build, tags = parse_wheel_filename(wheel.path.name)
     assert (name, str(version)) == ("flash-attn", "9.9.9+cu130.quick.sm80.sm90")
     assert "".join(map(str, build)) == wheel_build(manifest)
@@ -90,7 +90,7 @@ def test_the_name_is_one_that_installers_read(wheel: Wheel, manifest: Manifest) 
     assert {tag.interpreter for tag in tags} == {"py3"}
 
 
-def test_upstreams_package_is_there_without_cute_and_nothing_else_of_its_tree(info: str, wheel: Wheel) -> None:
+def test_upstreams_package_is_there_without_cute_and_nothing_else_of_its_tree(info, wheel) -> None:
     files = read(wheel)
     packaged = {name for name in PACKAGE if name.endswith(".py") and "bits" not in name and "cute" not in name}
     assert {name for name in files if name.startswith("flash_attn/")} == packaged
@@ -99,7 +99,7 @@ def test_upstreams_package_is_there_without_cute_and_nothing_else_of_its_tree(in
     assert {name.partition("/")[0] for name in files} == {"flash_attn", "flash_attn_2_cuda", info}
 
 
-def test_upstreams_interface_has_two_lines_more_that_say_whose_they_are(wheel: Wheel) -> None:
+def test_upstreams_interface_has_two_lines_more_that_say_whose_they_are(wheel) -> None:
     name = "flash_attn/flash_attn_interface.py"
     text = read(wheel)[name].decode()
     assert text.startswith(PACKAGE[name])
@@ -108,7 +108,7 @@ def test_upstreams_interface_has_two_lines_more_that_say_whose_they_are(wheel: W
     assert lines[2:] == ["from flash_attn_2_cuda import eager as _eager", "_eager.shorten(globals())"]
 
 
-def test_the_module_is_the_runtime_with_the_library_next_to_it(wheel: Wheel, manifest: Manifest) -> None:
+def test_the_module_is_the_runtime_with_the_library_next_to_it(wheel, manifest) -> None:
     files = read(wheel)
     modules = {f"flash_attn_2_cuda/{path.name}": path.read_bytes() for path in RUNTIME.glob("*.py")}
     library = "flash_attn_2_cuda/lib/libflashattention.so.1"
@@ -118,7 +118,7 @@ def test_the_module_is_the_runtime_with_the_library_next_to_it(wheel: Wheel, man
     assert hashlib.sha256(files[library]).hexdigest() == stored.digest
 
 
-def test_record_lists_every_file_with_its_digest_and_size(info: str, wheel: Wheel) -> None:
+def test_record_lists_every_file_with_its_digest_and_size(info, wheel) -> None:
     files = read(wheel)
     rows = list(csv.reader(io.StringIO(files[f"{info}/RECORD"].decode())))
     assert [row[0] for row in rows] == list(files)
@@ -128,7 +128,7 @@ def test_record_lists_every_file_with_its_digest_and_size(info: str, wheel: Whee
         assert (digest, int(size)) == (f"sha256={expected}", len(files[name]))
 
 
-def test_the_metadata_is_upstreams_and_valid(info: str, wheel: Wheel, manifest: Manifest) -> None:
+def test_the_metadata_is_upstreams_and_valid(info, wheel, manifest) -> None:
     files = read(wheel)
     metadata = Metadata.from_email(files[f"{info}/METADATA"], validate=True)
     assert (metadata.name, str(metadata.version)) == ("flash_attn", wheel.version)
@@ -143,21 +143,21 @@ def test_the_metadata_is_upstreams_and_valid(info: str, wheel: Wheel, manifest: 
     assert "Root-Is-Purelib: false\n" in files[f"{info}/WHEEL"].decode()
 
 
-def test_the_wheel_says_of_which_recipe_it_is_and_how_it_was_made(info: str, wheel: Wheel, manifest: Manifest) -> None:
+def test_the_wheel_says_of_which_recipe_it_is_and_how_it_was_made(info, wheel, manifest) -> None:
     origin = json.loads(read(wheel)[f"{info}/flashdepot.json"])
     made = {"recipe_key", "selection", "upstreams", "toolchain", "front_end", "flags", "actions", "c_layer"}
     assert {key: origin[key] for key in made} == {key: manifest.to_json()[key] for key in made}
     assert "created" not in origin
 
 
-def test_the_wheel_has_a_bill_of_materials_where_pep_770_wants_it(info: str, wheel: Wheel) -> None:
+def test_the_wheel_has_a_bill_of_materials_where_pep_770_wants_it(info, wheel) -> None:
     text = read(wheel)[f"{info}/sboms/flash_attn.cdx.json"].decode()
     component = json.loads(text)["metadata"]["component"]
     assert (component["name"], component["version"]) == ("flash-attn", wheel.version)
 
 
 def test_the_same_recipe_gives_the_same_bytes_at_another_time_and_place(
-    wheel: Wheel, depot: Depot, manifest: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    wheel, depot, manifest, tmp_path, monkeypatch
 ) -> None:
     later = time.time() + 10**6
     tree = make_source(tmp_path / "elsewhere")
@@ -182,7 +182,7 @@ def test_the_same_recipe_gives_the_same_bytes_at_another_time_and_place(
         ("windows-x86_64", None, "py3-none-win_amd64"),
     ],
 )
-def test_the_tag_follows_from_platform_and_libc(manifest: Manifest, platform: str, libc: str | None, tag: str) -> None:
+def test_the_tag_follows_from_platform_and_libc(manifest, platform, libc, tag) -> None:
     floor = Version(libc) if libc else None
     changed = replace(manifest, platform=Platform.parse(platform), libc_floor=floor)
     assert wheel_tag(changed) == tag
@@ -199,9 +199,7 @@ def test_the_tag_follows_from_platform_and_libc(manifest: Manifest, platform: st
         ("2.9.0.dev1+mine", "90a", "2.9.0.dev1+mine.cu130.quick.sm90a"),
     ],
 )
-def test_the_local_version_names_cuda_contents_and_architectures(
-    manifest: Manifest, upstream: str, sass: str, version: str
-) -> None:
+def test_the_local_version_names_cuda_contents_and_architectures(manifest, upstream, sass, version) -> None:
     changed = replace(
         manifest, upstreams={"fa2": replace(manifest.upstream, version=upstream)}, sass=architectures(sass)
     )
@@ -227,7 +225,7 @@ def selection_of(profile: str, **changes: object) -> Selection:
         (selection_of("quick", head_dims=parse_head_dims("128")), "fwd bf16 nodropout noalibi nosoftcap nolocal nounevenk hd128"),
     ],
 )  # fmt: skip
-def test_what_is_in_it_is_named_as_people_ask_for_it(selection: Selection, words: str) -> None:
+def test_what_is_in_it_is_named_as_people_ask_for_it(selection, words) -> None:
     assert " ".join(contents_words(selection)) == words
 
 
@@ -247,12 +245,12 @@ def differing(manifest: Manifest) -> dict[str, Manifest]:
     }
 
 
-def test_what_was_asked_for_differs_in_the_version(manifest: Manifest) -> None:
+def test_what_was_asked_for_differs_in_the_version(manifest) -> None:
     versions = {why: wheel_version(changed) for why, changed in differing(manifest).items()}
     assert len({*versions.values()}) == len(versions), versions
 
 
-def test_wheels_with_different_contents_never_have_one_name(manifest: Manifest) -> None:
+def test_wheels_with_different_contents_never_have_one_name(manifest) -> None:
     nvcc, *others = manifest.toolchain.tools
     rebuilt = {
         "another nvcc": replace(
@@ -268,19 +266,19 @@ def test_wheels_with_different_contents_never_have_one_name(manifest: Manifest) 
 
 
 @pytest.mark.parametrize("upstream", published())
-def test_all_that_a_version_has_is_called_full(upstream: str) -> None:
+def test_all_that_a_version_has_is_called_full(upstream) -> None:
     whole = select(PROFILES["full"], published()[upstream].identified.units)
     assert next(contents_words(whole)) == "full"
     assert not [word for word in contents_words(whole) if word.startswith("x")]
 
 
-def test_a_source_without_a_version_makes_no_wheel(manifest: Manifest) -> None:
+def test_a_source_without_a_version_makes_no_wheel(manifest) -> None:
     with pytest.raises(UsageError, match="calls its version 'unknown'"):
         wheel_version(replace(manifest, upstreams={"fa2": replace(manifest.upstream, version="unknown")}))
 
 
 def test_kernels_of_one_state_of_the_source_and_python_of_another_make_no_wheel(
-    depot: Depot, tree: SourceTree, manifest: Manifest, tmp_path: Path
+    depot, tree, manifest, tmp_path
 ) -> None:
     """A commit that changes only Python: the wheel would say that all of it is the earlier one."""
     (tree.root / "flash_attn" / "flash_attn_interface.py").write_text("flash_attn_func = None\n")
@@ -290,9 +288,7 @@ def test_kernels_of_one_state_of_the_source_and_python_of_another_make_no_wheel(
     assert not list(tmp_path.glob("*.whl"))
 
 
-def test_the_command_writes_the_wheel_of_a_stored_library(
-    depot: Depot, tree: SourceTree, manifest: Manifest, tmp_path: Path
-) -> None:
+def test_the_command_writes_the_wheel_of_a_stored_library(depot, tree, manifest, tmp_path) -> None:
     words = ("--profile", "quick", "--arch", "80", "--upstream", tree.root, "--depot", depot.root, "--out", "dist")
     done = flashdepot_here("wheel", "--json", *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -304,9 +300,7 @@ def test_the_command_writes_the_wheel_of_a_stored_library(
     assert path.name.endswith(f"-{document['tag']}.whl")
 
 
-def test_the_wheel_for_jax_holds_the_library_and_asks_for_jax_only(
-    depot: Depot, manifest: Manifest, wheel: Wheel, tmp_path: Path
-) -> None:
+def test_the_wheel_for_jax_holds_the_library_and_asks_for_jax_only(depot, manifest, wheel, tmp_path) -> None:
     made = build_jax_wheel(manifest, depot.libraries.materialise(manifest), tmp_path / "dist")
     name, version, _, tags = parse_wheel_filename(made.path.name)
     assert (name, str(version), tags) == ("flashdepot-jax", wheel.version, parse_tag(wheel.tag))

@@ -22,7 +22,7 @@ from flashdepot.kernels.fa3 import (
     row,
     units,
 )
-from flashdepot.model.selection import Dtype, Feature, Pass, Selection, Unit
+from flashdepot.model.selection import Dtype, Feature, Pass, Selection
 from flashdepot.model.target import Architecture
 
 HOPPER = Architecture(9, 0)
@@ -64,7 +64,7 @@ def tree(folder: Path, *names: str) -> PlainFiles:
     return PlainFiles(folder)
 
 
-def test_a_tree_without_the_kernels_or_without_cutlass_is_refused(tmp_path: Path) -> None:
+def test_a_tree_without_the_kernels_or_without_cutlass_is_refused(tmp_path) -> None:
     with pytest.raises(UsageError, match="not a source tree that holds FlashAttention-3"):
         Fa3Layout().require_complete(tree(tmp_path))
     files = tree(tmp_path, f"{SOURCE_DIR}/flash_fwd_launch_template.h")
@@ -85,11 +85,11 @@ def test_a_tree_without_the_kernels_or_without_cutlass_is_refused(tmp_path: Path
         ("flash_bwd_hdim160_bf16_causal_sm80", make_unit(Pass.BWD, 160, Dtype.BF16, causal=True)),
     ],
 )
-def test_a_unit_is_read_from_upstreams_file_name_and_written_back(name: str, unit: Unit) -> None:
+def test_a_unit_is_read_from_upstreams_file_name_and_written_back(name, unit) -> None:
     assert parse_unit(name) == unit
     assert unit.name == name
 
 
 @pytest.mark.parametrize("name", ["flash_api", "flash_fwd_hdim64_fp8_sm80", "flash_fwd_hdim64_bf16_sm90", "generate"])
-def test_other_file_names_are_no_units(name: str) -> None:
+def test_other_file_names_are_no_units(name) -> None:
     assert parse_unit(name) is None

@@ -4,7 +4,6 @@ import ast
 import json
 import os
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -38,9 +37,7 @@ def recipe_of(*chosen: Unit, platform: str = "linux-x86_64", sass: str = "80,90"
 
 
 @pytest.mark.parametrize("changed", ["worker/sm90.py", "variants.py"])
-def test_a_change_of_how_kernels_are_made_is_another_recipe(
-    changed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_change_of_how_kernels_are_made_is_another_recipe(changed, tmp_path, monkeypatch) -> None:
     copy = tmp_path / "fa4"
     shutil.copytree(WORKER.parent, copy)
     monkeypatch.setattr(actions, "WORKER", copy / "worker")
@@ -117,7 +114,7 @@ def test_datacenter_blackwell_has_a_backward_pass_that_is_prepared_for_by_its_ow
 
 
 @pytest.mark.parametrize("arch", ["90", "100", "110", "120"])
-def test_the_worker_has_a_function_for_every_job(arch: str) -> None:
+def test_the_worker_has_a_function_for_every_job(arch) -> None:
     jobs = [json.loads(a.arguments[-1]) for a in actions.actions(recipe_of(*units(), sass=arch))]
     module = {_assigned("compile_one", "_MODULES")[job["arch"]] for job in jobs}
     assert len(module) == 1
@@ -184,7 +181,7 @@ def test_the_table_of_the_c_layer_has_a_row_for_each_object() -> None:
     "FLASHDEPOT_TEST_CUTE_DSL" not in os.environ,
     reason="fetches 125 MB of CuTe DSL and compiles with it: set FLASHDEPOT_TEST_CUTE_DSL=1",
 )
-def test_a_kernel_is_compiled_once_and_then_comes_from_the_depot(real_depot: Path, tmp_path: Path) -> None:
+def test_a_kernel_is_compiled_once_and_then_comes_from_the_depot(real_depot, tmp_path) -> None:
     family, platform = Fa4(), Platform("linux", os.uname().machine)
     provided = family.provide(platform, real_depot / "toolchains", lambda _: None)
     tree = family.sources.obtain("4.0.0b36", real_depot / "upstreams")

@@ -43,7 +43,7 @@ def test_every_kernel_has_a_name_of_its_own_that_says_what_it_does() -> None:
 
 
 @pytest.mark.parametrize("head_dim", HEAD_DIMS)
-def test_every_backward_kernel_has_those_that_prepare_and_finish_for_it(head_dim: int) -> None:
+def test_every_backward_kernel_has_those_that_prepare_and_finish_for_it(head_dim) -> None:
     passes = [v for v in ALL if v.kernel == "bwd" and v.head_dim == head_dim]
     assert len(passes) == (64 if head_dim == 64 else 48)
     for variant in passes:
@@ -57,7 +57,7 @@ def test_every_backward_kernel_has_those_that_prepare_and_finish_for_it(head_dim
 
 
 @pytest.mark.parametrize(("head_dim", "half"), [*((dim, False) for dim in HEAD_DIMS), (64, True)])
-def test_the_kernel_that_finishes_dq_reads_it_as_the_backward_kernel_wrote_it(head_dim: int, half: bool) -> None:
+def test_the_kernel_that_finishes_dq_reads_it_as_the_backward_kernel_wrote_it(head_dim, half) -> None:
     tiles = backward_tiles(head_dim, half=half)
     job = Variant("dq", head_dim, "bf16", "dense", tile_m=tiles.tile_m).job()
     written = (tiles.atoms_dq, tiles.swap_dq, tiles.query_threads, tiles.hdim_multiple)
@@ -94,9 +94,7 @@ def source(tmp_path: Path) -> Path:
     ("wanted", "fits"),
     [(">=4.6.2", True), ("", True), (f"=={provided_version()}", True), (">=5", False), ("<4.8,>=4.6", False)],
 )
-def test_a_source_for_another_version_of_the_dsl_is_refused(
-    source: Path, file: str, text: str, wanted: str, fits: bool
-) -> None:
+def test_a_source_for_another_version_of_the_dsl_is_refused(source, file, text, wanted, fits) -> None:
     (source / file).write_text(text.format(wanted))
     if fits:
         Fa4Layout().require_complete(PlainFiles(source))
@@ -110,7 +108,7 @@ def test_a_source_for_another_version_of_the_dsl_is_refused(
     assert GET_NEWER in str(error.value.hint)
 
 
-def test_a_folder_without_the_kernels_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_the_kernels_is_refused(tmp_path) -> None:
     with pytest.raises(UsageError, match=f"it has no {KERNELS}"):
         Fa4Layout().require_complete(PlainFiles(tmp_path))
 
@@ -140,7 +138,7 @@ def taken(first: int, blocks: int, rows: int, heads: int) -> Iterator[tuple[int,
 
 
 @given(st.integers(1, 150), st.integers(1, 40), st.integers(1, 200))
-def test_every_tile_is_taken_once(blocks: int, rows: int, heads: int) -> None:
+def test_every_tile_is_taken_once(blocks, rows, heads) -> None:
     blocks = min(blocks, rows * heads)  # as the kernel's grid is
     tiles = [tile for first in range(blocks) for tile in taken(first, blocks, rows, heads)]
     assert sorted(tiles) == [(head, row) for head in range(heads) for row in range(rows)]
@@ -155,13 +153,13 @@ def busiest(rows: int, heads: int, window: float = math.inf) -> float:
 
 @pytest.mark.parametrize("length", [512, 1024, 2048, 4096, 16384])
 @pytest.mark.parametrize("heads", [8, 16, 32])
-def test_causal_tiles_are_dealt_out_evenly(length: int, heads: int) -> None:
+def test_causal_tiles_are_dealt_out_evenly(length, heads) -> None:
     # of 16,384 rows of queries in tiles of 128; one after the other in turns gave 1.03 to 1.69
     assert busiest(length // 128, 16384 // length * heads) < 1.1
 
 
 @pytest.mark.parametrize("length", [512, 1024, 2048])
-def test_tiles_of_a_window_are_dealt_out_evenly(length: int) -> None:
+def test_tiles_of_a_window_are_dealt_out_evenly(length) -> None:
     # of a quarter of the keys, 16 heads; in rows' own order it gave 1.10 to 1.13, and 1.29 for a window of all
     assert busiest(length // 128, 16384 // length * 16, window=length // 512) < 1.06
     assert busiest(length // 128, 16384 // length * 16, window=length // 128) < 1.06
@@ -186,7 +184,7 @@ def measured(seqlen: int, fa4: float, fa2: float = 100, group: int = 1, kind: st
         ({512: 90, 1024: 110, 2048: 90}, [(0, 724), (1449, LAST)]),
     ],
 )
-def test_a_length_stands_for_those_around_it(speeds: dict[int, float], ranges: list[tuple[int, int]]) -> None:
+def test_a_length_stands_for_those_around_it(speeds, ranges) -> None:
     found = list(slower(measured(seqlen, fa4) for seqlen, fa4 in speeds.items()))
     assert found == [Slower(*KIND, 0, LAST, *one) for one in ranges]
 
@@ -201,7 +199,7 @@ def test_a_length_stands_for_those_around_it(speeds: dict[int, float], ranges: l
         ({1: 90, 4: 110, 8: 90}, [(0, 1), (6, LAST)]),
     ],
 )
-def test_so_does_a_number_of_query_heads_a_key_head(speeds: dict[int, float], heads: list[tuple[int, int]]) -> None:
+def test_so_does_a_number_of_query_heads_a_key_head(speeds, heads) -> None:
     found = list(slower(measured(512, fa4, group=group) for group, fa4 in speeds.items()))
     assert found == [Slower(*KIND, *one, 0, LAST) for one in heads]
 
@@ -241,7 +239,7 @@ def point(arch: int, seqlen: int, fa2: float) -> dict[str, object]:
     return {"arch": arch, "kind": "dense", **shape, "fa4": 200.0, "fa2": fa2}
 
 
-def test_a_table_that_is_written_again_keeps_what_was_not_measured_again(tmp_path: Path) -> None:
+def test_a_table_that_is_written_again_keeps_what_was_not_measured_again(tmp_path) -> None:
     path = tmp_path / "mine.csv"
     write_table(path, "one GPU", [point(90, 512, 1.0), point(90, 1024, 2.0)])
     write_table(path, "another GPU", [point(120, 512, 3.0)])

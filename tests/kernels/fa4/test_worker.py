@@ -55,7 +55,7 @@ def order(tmp_path: Path, name: str) -> dict[str, Any]:
     return {"job": job, "object": str(tmp_path / f"{name}.o"), "depfile": str(tmp_path / f"{name}.d")}
 
 
-def test_a_worker_answers_jobs_one_after_the_other_and_outlives_a_failure(stand_in: list[str], tmp_path: Path) -> None:
+def test_a_worker_answers_jobs_one_after_the_other_and_outlives_a_failure(stand_in, tmp_path) -> None:
     orders = [order(tmp_path, name) for name in ("first", "refused", "second")]
     done = subprocess.run(
         stand_in, input="".join(json.dumps(o) + "\n" for o in orders), capture_output=True, text=True, check=True
@@ -69,7 +69,7 @@ def test_a_worker_answers_jobs_one_after_the_other_and_outlives_a_failure(stand_
     assert not (tmp_path / "refused.o").exists()
 
 
-def test_an_answer_comes_while_the_worker_waits_for_more(stand_in: list[str], tmp_path: Path) -> None:
+def test_an_answer_comes_while_the_worker_waits_for_more(stand_in, tmp_path) -> None:
     with subprocess.Popen(stand_in, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as worker:
         assert worker.stdin is not None
         assert worker.stdout is not None
@@ -81,7 +81,7 @@ def test_an_answer_comes_while_the_worker_waits_for_more(stand_in: list[str], tm
         assert worker.wait() == 0
 
 
-def test_one_job_prints_its_error_and_fails(stand_in: list[str], tmp_path: Path) -> None:
+def test_one_job_prints_its_error_and_fails(stand_in, tmp_path) -> None:
     for name, status in (("first", 0), ("refused", 1)):
         one = order(tmp_path, name)
         done = subprocess.run(
@@ -92,7 +92,7 @@ def test_one_job_prints_its_error_and_fails(stand_in: list[str], tmp_path: Path)
         assert ("no such kernel" in done.stdout) == bool(status)
 
 
-def test_what_was_imported_from_upstream_and_the_worker_is_in_the_depfile(stand_in: list[str], tmp_path: Path) -> None:
+def test_what_was_imported_from_upstream_and_the_worker_is_in_the_depfile(stand_in, tmp_path) -> None:
     one = order(tmp_path, "first")
     subprocess.run([*stand_in, json.dumps(one["job"]), one["object"], one["depfile"]], check=True, capture_output=True)
     rule = Path(one["depfile"]).read_text()
@@ -116,7 +116,7 @@ def an_object(system: str, flags: int, build: str) -> bytes:
 
 
 @pytest.mark.parametrize("system", ["linux", "windows"])
-def test_nothing_of_the_host_is_left_in_an_object(system: str) -> None:
+def test_nothing_of_the_host_is_left_in_an_object(system) -> None:
     without_host = runpy.run_path(str(WORKER / "any_host.py"))["without_host"]
     assert without_host(an_object(system, 0x41, "35")) == without_host(an_object(system, 0x11, "59"))
     assert without_host(an_object(system, 0x41, "35")) == an_object(system, 0x11, "00")
@@ -128,7 +128,7 @@ def test_nothing_of_the_host_is_left_in_an_object(system: str) -> None:
     reason="fetches 125 MB of CuTe DSL and compiles with it: set FLASHDEPOT_TEST_CUTE_DSL=1",
 )
 def test_a_real_kernel_has_the_same_bytes_in_a_warm_worker_and_for_another_user_in_another_folder(
-    real_depot: Path, tmp_path: Path
+    real_depot, tmp_path
 ) -> None:
     platform = Platform("linux", os.uname().machine)
     dsl = cute_dsl.provide(platform, cute_dsl.running_python(), real_depot / "toolchains", lambda _: None)
