@@ -6,11 +6,9 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
@@ -19,24 +17,17 @@ from flashdepot.files.directory import open_plain, plain_path
 from flashdepot.files.output_folder import OutputFolder
 from flashdepot.files.user_files import OutputFile, require_safe
 from support.programs import write_stand_in
+from support.tools import flashdepot_here
 
 TARGET = "linux-x86_64-cu13-sm80-90"
 SECRET = b"-----BEGIN OPENSSH PRIVATE KEY-----\nnobody may see this\n"
 
 
-@dataclass(frozen=True)
-class Ran:
-    status: int
-    out: str
-    err: str
-
-
-def run(*words: str | Path, cwd: Path | None = None) -> Ran:
-    command = [sys.executable, "-m", "flashdepot", *map(str, words)]
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=300)
+def run(*words: object, cwd: Path | None = None) -> CompletedProcess[str]:
+    done = flashdepot_here(*words, cwd=cwd)
     assert "Traceback" not in done.stderr, done.stderr
     assert "Internal error" not in done.stderr, done.stderr
-    return Ran(done.returncode, done.stdout, done.stderr)
+    return done
 
 
 def contents(folder: Path) -> dict[str, bytes | str]:
@@ -48,7 +39,7 @@ def contents(folder: Path) -> dict[str, bytes | str]:
     }
 
 
-Writer = Callable[[Path], Ran]
+Writer = Callable[[Path], CompletedProcess[str]]
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +67,7 @@ def writer(request: pytest.FixtureRequest, quick_library: Path, real_depot: Path
 @pytest.mark.nvcc
 def test_a_link_in_place_of_any_folder_or_file_is_neither_followed_nor_replaced(writer, tmp_path) -> None:
     out, away, victim = tmp_path / "out", tmp_path / "away", tmp_path / "home"
-    assert writer(out).status == 0
+    assert writer(out).returncode == 0
     shutil.copytree(out, victim, symlinks=True)
     places = [path.relative_to(out) for path in sorted(out.rglob("*")) if not path.is_symlink()]
     tops = {place for place in places if len(place.parts) == 1} | {min(p for p in places if len(p.parts) > 1)}
@@ -94,11 +85,11 @@ def test_a_link_in_place_of_any_folder_or_file_is_neither_followed_nor_replaced(
         done = writer(out)
 
         assert contents(victim) == before, place
-        assert (done.status, done.err.count(str(out / place))) == (2, 1) or "holds" in done.err, (place, done)
+        assert (done.returncode, done.stderr.count(str(out / place))) == (2, 1) or "holds" in done.stderr, (place, done)
         assert (out / place).is_symlink()
         (out / place).unlink()
         away.rename(out / place)
-    assert writer(out).status == 0, "without the links the work continues"
+    assert writer(out).returncode == 0, "without the links the work continues"
 
 
 @pytest.mark.nvcc
@@ -106,25 +97,25 @@ def test_a_link_in_place_of_any_folder_or_file_is_neither_followed_nor_replaced(
 def test_a_folder_that_holds_something_else_is_refused_and_left_untouched(writer, tmp_path) -> None:
     (tmp_path / "Cargo.toml").write_bytes(b"mine")
     done = writer(tmp_path)
-    assert (done.status, str(tmp_path) in done.err) == (2, True)
+    assert (done.returncode, str(tmp_path) in done.stderr) == (2, True)
     assert contents(tmp_path) == {"Cargo.toml": b"mine"}
 
 
 @pytest.mark.nvcc
 def test_a_file_that_was_changed_since_it_was_written_is_kept(writer, tmp_path) -> None:
     out = tmp_path / "out"
-    assert writer(out).status == 0
+    assert writer(out).returncode == 0
     files = [path for path in sorted(out.rglob("*")) if path.is_file() and not path.is_symlink()]
     mine = next(path for path in files if path.name.startswith(("LICENSE", "flash_attention")))
     mine.write_bytes(b"my own text\n")
     before = contents(out)
     done = writer(out)
-    assert done.status == 2
-    assert str(mine) in done.err
-    assert "Move it away" in done.err
+    assert done.returncode == 2
+    assert str(mine) in done.stderr
+    assert "Move it away" in done.stderr
     assert contents(out) == before
     mine.unlink()
-    assert writer(out).status == 0
+    assert writer(out).returncode == 0
 
 
 @pytest.mark.nvcc
@@ -142,7 +133,7 @@ def test_a_manifest_that_was_found_removes_nothing_behind_a_link(quick_library, 
     manifest["files"] += [{"path": f"{name}/authorized_keys", **known} for name in ("x", "lib")]
     (folder / "manifest.json").write_text(json.dumps(manifest))
     get = ("get", "--profile", "quick", "--arch", "80,90", "--depot", real_depot, "--out", out)
-    assert run(*(get if command == "get" else ("vendor", out, "--library", quick_library))).status == 2
+    assert run(*(get if command == "get" else ("vendor", out, "--library", quick_library))).returncode == 2
     assert (home / "authorized_keys").read_bytes() == SECRET
 
 
@@ -152,7 +143,7 @@ def test_a_manifest_that_was_found_removes_no_file_that_it_does_not_know_by_its_
     quick_library, real_depot, tmp_path, place
 ) -> None:
     get = ("get", "--profile", "quick", "--arch", "80,90", "--depot", real_depot, "--out", tmp_path / "out")
-    assert run(*get).status == 0
+    assert run(*get).returncode == 0
     mine = tmp_path / "out" / place
     mine.write_bytes(b"years of work")
     manifest = json.loads((tmp_path / "out/manifest.json").read_text())
@@ -170,8 +161,8 @@ def test_a_secret_behind_a_link_is_not_copied_into_the_repository(quick_library,
     prebuilt.mkdir(parents=True)
     (prebuilt / name).symlink_to(key)
     done = run("vendor", "--library", quick_library, cwd=prebuilt.parent)
-    assert done.status == 2
-    assert f"{prebuilt / name} is a symbolic link" in done.err
+    assert done.returncode == 2
+    assert f"{prebuilt / name} is a symbolic link" in done.stderr
     assert key.read_bytes() == SECRET
     assert contents(prebuilt) == {name: str(key)}
 
@@ -180,7 +171,7 @@ def test_a_secret_behind_a_link_is_not_copied_into_the_repository(quick_library,
 def test_a_named_pipe_does_not_keep_a_command_waiting(quick_library, tmp_path) -> None:
     os.mkfifo(tmp_path / ".gitattributes")
     done = run("vendor", tmp_path, "--library", quick_library)
-    assert (done.status, "is not a regular file" in done.err) == (2, True)
+    assert (done.returncode, "is not a regular file" in done.stderr) == (2, True)
 
 
 @pytest.mark.nvcc
@@ -191,7 +182,7 @@ def test_sources_and_libraries_that_are_links_are_not_copied(quick_library, crat
     (sources / "src/key.rs").symlink_to(key)
     asked = ("--candle-version", "0.11.0", "--as", "crate", "--crate", sources)
     candle = ("link", "candle", *asked, "--library", quick_library)
-    assert run(*candle, "--build-dir", tmp_path / "candle").status == 0
+    assert run(*candle, "--build-dir", tmp_path / "candle").returncode == 0
     assert not [path for path, data in contents(tmp_path / "candle").items() if data == SECRET]
 
     library: Path = shutil.copytree(quick_library, tmp_path / "library", symlinks=True)
@@ -206,7 +197,7 @@ def test_sources_and_libraries_that_are_links_are_not_copied(quick_library, crat
     (library / "manifest.json").chmod(0o644)
     (library / "manifest.json").write_text(json.dumps(manifest))
     for words in (("vendor", tmp_path / "prebuilt"), ("link", "cargo", tmp_path / "sys")):
-        assert run(*words, "--library", library).status != 0
+        assert run(*words, "--library", library).returncode != 0
         assert not (tmp_path / "sys").exists()
     assert not [path for path, data in contents(tmp_path / "prebuilt").items() if data == SECRET]
 
@@ -215,9 +206,9 @@ def test_sources_and_libraries_that_are_links_are_not_copied(quick_library, crat
 @pytest.mark.parametrize("kind", ["link", "other wheel"])
 def test_a_wheel_replaces_nothing_that_has_its_name(real_depot, tmp_path, kind) -> None:
     wheel = ("wheel", "--profile", "quick", "--arch", "80,90", "--depot", real_depot, "--out", tmp_path / "dist")
-    made = Path(run(*wheel).out.strip())
+    made = Path(run(*wheel).stdout.strip())
     first = made.read_bytes()
-    assert run(*wheel).status == 0, "the same bytes once more are no conflict"
+    assert run(*wheel).returncode == 0, "the same bytes once more are no conflict"
     victim = tmp_path / "victim"
     victim.write_bytes(b"precious")
     made.unlink()
@@ -227,8 +218,8 @@ def test_a_wheel_replaces_nothing_that_has_its_name(real_depot, tmp_path, kind) 
         made.write_bytes(first[:-1] + b"!")
     before = contents(tmp_path)
     done = run(*wheel)
-    assert done.status == 2
-    assert str(made) in done.err
+    assert done.returncode == 2
+    assert str(made) in done.stderr
     assert contents(tmp_path) == before
 
 
@@ -239,8 +230,8 @@ def test_a_path_that_no_folder_can_have_is_named(real_depot, tmp_path, out) -> N
     words = ("--profile", "quick", "--arch", "80,90", "--depot", real_depot, "--out", tmp_path / out)
     for command in ("get", "wheel"):
         done = run(command, *words)
-        assert done.status in {2, 3}
-        assert str(tmp_path / out).partition("/x")[0] in done.err
+        assert done.returncode in {2, 3}
+        assert str(tmp_path / out).partition("/x")[0] in done.stderr
 
 
 def write(folder: Path, *files: OutputFile) -> None:

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from flashdepot.host.probe import runtime_facts
 from flashdepot.model.host import Gpu
 from flashdepot.model.target import Architecture
 from support.programs import write_stand_in
-from support.tools import tool
+from support.tools import flashdepot_here, tool
 
 VERSION = "0.9.1"
 SIZE = 240_687_188
@@ -51,15 +50,17 @@ class Project:
         )
         self.archive = compiled(self.built, MARKED.format(37))
 
+    def candle(self, *options: object, **env: str) -> subprocess.CompletedProcess[str]:
+        return flashdepot_here("link", "candle", *options, cwd=self.root, CARGO_HOME=str(self.home), **env)
+
     def check(self, *options: str, **env: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "flashdepot", "link", "candle", "--check", *options]
-        clean = {n: v for n, v in os.environ.items() if not n.startswith(("CANDLE_", "CARGO_TARGET", "CUDA_COMP"))}
-        env = {**clean, "CARGO_HOME": str(self.home), **env}
-        return subprocess.run(command, cwd=self.root, capture_output=True, text=True, check=False, env=env)
+        return self.candle("--check", *options, **env)
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    for name in [name for name in os.environ if name.startswith(("CANDLE_", "CARGO_TARGET", "CUDA_COMP"))]:
+        monkeypatch.delenv(name)
     return Project(tmp_path)
 
 
@@ -208,9 +209,7 @@ def test_one_command_in_the_projects_folder_sets_it_up(project, quick_library) -
     shutil.rmtree(project.built)
     (project.root / ".cargo/config.toml").unlink()
     os.utime(project.crate / "kernels/flash_api.cu", (time.time() + 60,) * 2)
-    command = [sys.executable, "-m", "flashdepot", "link", "candle", "--write", "--library", str(quick_library)]
-    env = {**os.environ, "CARGO_HOME": str(project.home)}
-    done = subprocess.run(command, cwd=project.root, capture_output=True, text=True, check=False, env=env)
+    done = project.candle("--write", "--library", quick_library)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{project.root}/.cargo/config.toml\n"
     assert project.check().returncode == 0

@@ -7,8 +7,8 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -36,7 +36,7 @@ from flashdepot.link.cargo_crate import write_crate
 from flashdepot.link.library import read_library
 from flashdepot.model.target import Platform
 from support.programs import cargo_run, write_program, write_stand_in
-from support.tools import needs
+from support.tools import flashdepot_here, needs
 
 LINUX = Platform("linux", "x86_64")
 needs_cargo = needs("cargo")
@@ -46,9 +46,7 @@ UNPACKED = [find_crate(v, default_cargo_home(), line.crate) for line in known_li
 REFUSAL = "run_mha (flashdepot): FA_STATUS_UNSUPPORTED: d is 512"
 
 
-def link_candle(*arguments: object, **env: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "flashdepot", "link", "candle", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **env})
+link_candle = partial(flashdepot_here, "link", "candle")
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 
 import places
@@ -10,11 +9,9 @@ import pytest
 from places import ERROR_NEW_ABI, SET_DEVICE_2_3, SET_DEVICE_2_8
 
 from support import forge
+from support.tools import flashdepot_here
 
-
-def check(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "flashdepot", "check", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+check = partial(flashdepot_here, "check")
 
 
 @pytest.fixture(scope="session")

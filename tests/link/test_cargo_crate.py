@@ -6,14 +6,13 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from support.programs import need_of_library, ours
-from support.tools import tool
+from support.tools import flashdepot_here, tool
 
 pytestmark = pytest.mark.nvcc
 
@@ -21,8 +20,7 @@ Cargo = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def link_cargo(folder: Path, library: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "flashdepot", "link", "cargo", str(folder), "--library", str(library), *options]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return flashdepot_here("link", "cargo", folder, "--library", library, *options)
 
 
 @pytest.fixture(scope="module")

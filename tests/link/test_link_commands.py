@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from flashdepot.link.lines import Shell
 from support.programs import need_of_library, needed, ours
-from support.tools import tool
+from support.tools import flashdepot_here, tool
 
 PROGRAM = """
 #include <flash_attention.h>
@@ -32,9 +32,7 @@ pytestmark = pytest.mark.nvcc
 Sh = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def link(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "flashdepot", "link", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
+link = partial(flashdepot_here, "link")
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import os
 import shlex
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,7 +19,7 @@ from flashdepot.binary.coff import PeFile
 from flashdepot.binary.window import open_window
 from flashdepot.cli import link_commands
 from flashdepot.cli.app import app
-from support.tools import tool
+from support.tools import flashdepot_here, tool
 from support.windows_library import ForgedLibrary, forge_library, needs_llvm
 
 pytestmark = needs_llvm
@@ -38,9 +38,7 @@ OWN_ENTRY = ["/ENTRY:start", "/SUBSYSTEM:CONSOLE", "/OUT:program.exe"]
 """The C runtime's own is not here to call main."""
 
 
-def link(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "flashdepot", "link", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+link = partial(flashdepot_here, "link")
 
 
 @pytest.fixture(scope="module")

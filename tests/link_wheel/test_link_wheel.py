@@ -7,12 +7,13 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from support import forge
-from support.tools import tool
+from support.tools import flashdepot_here, tool
 
 HERE = Path(__file__).parent
 MODULE = f"flash_attn_2_cuda.cpython-3{sys.version_info[1]}-x86_64-linux-gnu.so"
@@ -62,8 +63,7 @@ def make_wheel(
     return forge.wheel(folder, files, version="2.6.3", tag=TAG, requires=requires)
 
 
-def link_wheel(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return run(sys.executable, "-m", "flashdepot", "link", "wheel", *map(str, arguments))
+link_wheel = partial(flashdepot_here, "link", "wheel")
 
 
 def build_program(package: Path, folder: Path, *definitions: str) -> subprocess.CompletedProcess[str]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from flashdepot.link.vendor_folder import attribute_lines, with_lines
-from support.tools import needs
+from support.tools import flashdepot_here, needs
 from vendor.vendor_tools import FOLDER, check, for_target, tree, vendor, vendored
 
 pytestmark = pytest.mark.nvcc
@@ -99,8 +98,7 @@ def test_a_build_takes_the_target_for_its_host_from_the_vendored_folder(quick_li
     windows = for_target(quick_library, tmp_path / "win", lambda m: m.update(platform="windows-x86_64"))
     for library in (windows, quick_library):
         vendored(library, project)
-    command = [sys.executable, "-m", "flashdepot", "link", "cmake", "--prefix", "--library", "prebuilt"]
-    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+    done = flashdepot_here("link", "cmake", "--prefix", "--library", "prebuilt", cwd=project)
     assert done.stdout == f"{project / 'prebuilt' / FOLDER}\n", done.stderr
 
 

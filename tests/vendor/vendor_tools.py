@@ -5,20 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import subprocess
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from flashdepot.model.host import HostRecord
+from support.tools import flashdepot_here
 
 FOLDER = "linux-x86_64-cu13-sm80-90"
 
 
-def vendor(*arguments: str | Path, cwd: Path, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "flashdepot", "vendor", *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+vendor = partial(flashdepot_here, "vendor")
 
 
 def vendored(library: Path, project: Path, *arguments: str) -> Path:
