@@ -12,7 +12,7 @@ import pytest
 from flashdepot.process.run import run_python
 from support import forge
 from support.tools import flashdepot_in, posix
-from support.venvs import make_environment
+from support.venvs import Venv, make_environment
 
 MODULES = ("json", "sysconfig", "platform", "site", "sitecustomize", "usercustomize", "torch", "pip", "flash_attn")
 """What a Python, or our script, imports: a file of such a name is found first in the current folder."""
@@ -103,7 +103,7 @@ def test_the_users_site_of_an_interpreter_outside_of_an_environment_does_not_run
 
 def test_the_trap_catches_an_interpreter_that_is_not_isolated(trap, venv, tmp_path) -> None:
     folder = trap.set_in(tmp_path / "downloads")
-    subprocess.run([venv / "bin" / "python", "-c", "import json"], cwd=folder, check=False)
+    subprocess.run([Venv(venv).python, "-c", "import json"], cwd=folder, check=False)
     assert "json.py" in trap.caught
 
 
@@ -114,8 +114,8 @@ def test_what_an_interpreter_starts_gets_no_python_variables_and_the_current_fol
     for name in ("PYTHONPATH", "PYTHONHOME", "PYTHONUSERBASE", "PythonStartup"):
         monkeypatch.setenv(name, str(tmp_path))
     code = "import os; print(sorted(v for v in os.environ if v.upper().startswith('PYTHON')), os.getcwd())"
-    done = run_python(venv / "bin" / "python", ["-c", code], timeout=60)
-    assert done.stdout == f"['PYTHONDONTWRITEBYTECODE'] {venv / 'bin'}\n"
+    done = run_python(Venv(venv).python, ["-c", code], timeout=60)
+    assert done.stdout == f"['PYTHONDONTWRITEBYTECODE'] {Venv(venv).python.parent}\n"
 
 
 def test_an_empty_part_of_the_library_path_does_not_mean_the_current_folder(trap, venv, tmp_path, monkeypatch) -> None:
@@ -126,7 +126,7 @@ def test_an_empty_part_of_the_library_path_does_not_mean_the_current_folder(trap
     monkeypatch.setenv("LD_LIBRARY_PATH", ":/nowhere")
     code = f"import ctypes; ctypes.CDLL({planted.name!r})"
     assert "planted" in subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    done = run_python(venv / "bin" / "python", ["-c", code], timeout=60)
+    done = run_python(Venv(venv).python, ["-c", code], timeout=60)
     assert done.status != 0
     assert "planted" not in done.stdout
 

@@ -166,7 +166,7 @@ def test_uv_locks_the_hash_and_syncs_it(maker, publish, project) -> None:
     assert {wheel["size"] for wheel in package["wheels"]} == {linux.size, windows.size}
     assert all(wheel["upload-time"] == "2026-09-21T14:13:20Z" for wheel in package["wheels"])
     run(str(UV), "sync", "--no-cache", "--locked", "--python", sys.executable, cwd=project)
-    (site,) = (project / ".venv" / "lib").glob("python*/site-packages")
+    (site,) = (project / ".venv").rglob("site-packages")
     assert installed(site) == f"{linux.version} 80,90"
 
 
