@@ -269,25 +269,14 @@ def test_a_line_of_what_is_done_without_or_of_which_command_failed_shows_nothing
 
 
 @pytest.mark.parametrize(
-    "line",
-    [
-        "I run inference with `flash_attn` not installed.",
-        "If I keep it so, flash_attn is not installed.",
-        "1. Run inference with `flash_attn` not installed",
-        "flash_attn is not installed, I think.",
-        "Does it work where flash_attn is not installed?",
-        "      warnings.warn('flash_attn is not installed')",
-    ],
-)
-def test_what_is_reported_or_asked_or_source_shows_nothing(line: str) -> None:
-    assert classes(line) == []
-    assert classes(f"{line}\nImportError: flash_attn is not installed") == ["extension-not-built"]
-
-
-@pytest.mark.parametrize(
     ("log", "status"),
     [
         ("I think that flash_attn is not installed.", "described"),
+        ("I run inference with `flash_attn` not installed.", "described"),
+        ("If I keep it so, flash_attn is not installed.", "described"),
+        ("1. Run inference with `flash_attn` not installed", "described"),
+        ("Does it work where flash_attn is not installed?", "described"),
+        ("2026-11-27 10:00:00 WARNING CUDA out of memory", "described"),
         ("I get `CUDA out of memory` here.", "possible"),
         ("When I run it, there is an error: CUDA out of memory", "possible"),
         ("So I tried that.\n\nCUDA out of memory", "explained"),
@@ -303,6 +292,7 @@ def test_what_a_person_tells_decides_nothing_and_what_a_person_quotes_is_possibl
     report = look(log)
     assert report.status == status
     assert bool(report.described) == (status == "described")
+    assert look(f"{log}\nRuntimeError: CUDA out of memory").findings[0].certain
 
 
 QUOTED = "the default build makes a fresh environment without it and so fails with RuntimeError: {}"
@@ -345,15 +335,6 @@ def test_source_that_nobody_ran_shows_nothing(line: str) -> None:
     assert classes(line) == []
 
 
-def test_what_a_long_sentence_says_of_things_in_general_shows_nothing() -> None:
-    said = (
-        "On GPUs that support FlashAttention but do not support bfloat16 this may fail or make the path unusable "
-        "even though half precision is there for all of them."
-    )
-    assert classes(said) == []
-    assert classes(f"RuntimeError: {said}") == ["input-not-supported"]
-
-
 def test_what_stands_in_no_step_can_be_of_one_of_the_logs_steps_only() -> None:
     title = "# Connection reset by peer (torch)\n"
     assert classes(title) == ["download-failed"]
@@ -364,7 +345,7 @@ def test_what_stands_in_no_step_can_be_of_one_of_the_logs_steps_only() -> None:
 def test_any_module_that_a_build_does_not_find_is_named_and_none_that_a_program_lacks() -> None:
     error = "      ModuleNotFoundError: No module named 'spam_build.tools'\n"
     built = "$ pip install spam\n  Building wheel for spam (pyproject.toml): started\n" + error
-    assert (first(built).id, first(built).fix[0]) == ("build-dep-missing", "pip install spam_build")
+    assert (first(built).id, first(built).fix[0]) == ("build-dep-missing", "python -m pip install spam_build")
     ran = '$ python train.py\nTraceback (most recent call last):\n  File "train.py", line 1, in f\n' + error
     assert "build-dep-missing" not in classes(ran)
 
@@ -372,7 +353,7 @@ def test_any_module_that_a_build_does_not_find_is_named_and_none_that_a_program_
 def test_a_backend_that_is_not_there_is_named_by_its_own_package() -> None:
     log = "$ pip install ./spam\nERROR: Exception:\npip._vendor.pyproject_hooks._impl.BackendUnavailable\n"
     cause = first(log + "Traceback:\nModuleNotFoundError: No module named 'hatchling'\n")
-    assert (cause.id, cause.fix[0]) == ("build-dep-missing", "pip install hatchling")
+    assert (cause.id, cause.fix[0]) == ("build-dep-missing", "python -m pip install hatchling")
 
 
 def test_git_needs_no_word_of_the_field_in_its_own_step() -> None:

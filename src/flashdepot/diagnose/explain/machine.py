@@ -118,8 +118,11 @@ class Package(msgspec.Struct, frozen=True):
     """A package by its name on an index, and the command that rebuilds it for the torch that is there."""
 
     name: str
-    rebuild: str
     modules: tuple[str, ...]
+    rebuild: str = ""
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "rebuild", self.rebuild or f"python -m pip install -U {self.name}")
 
     @property
     def values(self) -> Mapping[str, str]:
@@ -162,7 +165,7 @@ def named(name: str) -> Package:
     """The package of that name, of the table or with pip's own way to rebuild one."""
     known = _table().get(name.lower().replace("-", "_")) or _by_name().get(name.lower().replace("_", "-"))
     rebuild = f"pip uninstall -y {name}; pip install {name} --no-build-isolation --no-cache-dir"
-    return known or Package(name, rebuild, (name.replace("-", "_"),))
+    return known or Package(name, (name.replace("-", "_"),), rebuild)
 
 
 @cache
