@@ -105,7 +105,7 @@ class SharedHeader:
 
     def with_its_own(self, paths: Iterable[str]) -> tuple[str, ...]:
         """What a compiler read that began with it: what the depfile says, and what was asked for when it was made."""
-        ours = f"{self.folder.as_posix()}/"
+        ours = f"{self.folder}{os.sep}"
         return tuple(dict.fromkeys(path for path in (*self._read, *paths) if not path.startswith(ours)))
 
 
