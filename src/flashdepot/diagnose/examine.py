@@ -56,6 +56,7 @@ _CHECKS: Mapping[Intention, Sequence[Check]] = {
         toolchain.places,
         toolchain.two_toolkits,
         toolchain.torch_cuda,
+        python.source_build,
         system.time_needed,
     ),
     Intention.LINK: (

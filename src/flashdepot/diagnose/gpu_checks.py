@@ -36,7 +36,7 @@ def architectures(case: Case) -> Iterator[Diagnosis]:
         why = "FlashAttention-2 has no code for older GPUs: whatever was compiled, it would not run."
         yield foreseen(case.choice, "gpu-too-old", why)
         return
-    if case.choice.note and (case.record.gpus or case.intention is not Intention.RUN):
+    if case.choice.note and (case.record.gpus or case.intention in {Intention.BUILD, Intention.LINK}):
         why = "What is made serves the architectures that were chosen, and no others."
         class_id = "gpu-too-old" if case.record.gpus else "compute-cap-undetected"
         yield note(class_id, case.choice.note, why, "Name the GPUs that it is for: --arch 80,90 or --arch universal")

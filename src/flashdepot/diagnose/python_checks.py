@@ -38,8 +38,6 @@ def of_environment(case: Case) -> Iterator[Diagnosis]:
         yield from _abi(python.torch)
     yield from _published(case, python)
     yield from _builds(python)
-    if python.torch is not None:
-        yield from _tools(python)
 
 
 def _interpreter(case: Case, python: PythonEnvironment) -> Iterator[Diagnosis]:
@@ -96,8 +94,11 @@ def _environment(case: Case, python: PythonEnvironment) -> Iterator[Diagnosis]:
         yield warning("extension-not-built", seen, why, "Start Python in another folder.")
 
 
-def _tools(python: PythonEnvironment) -> Iterator[Diagnosis]:
+def source_build(case: Case) -> Iterator[Diagnosis]:
     """What a source build by pip or uv would miss."""
+    python = case.python
+    if python is None or python.torch is None:
+        return
     if lacking := [name for name in _BUILD_TOOLS if name not in python.packages]:
         seen = f"The environment has no {', '.join(lacking)}."
         why = "upstream's source build needs them; an installation of a wheel does not."
