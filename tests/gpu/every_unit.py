@@ -1,4 +1,4 @@
-"""A small call of every kernel of family fa4, by itself or under compute-sanitizer. It needs numpy, and no torch.
+"""A small call of every kernel of family fa4, by itself or under compute-sanitizer. It needs numpy and flashdepot, and no torch.
 
 Usage: python tests/gpu/every_unit.py LIBRARY                      each unit once, and whether answers are finite
        python tests/gpu/every_unit.py LIBRARY --tools memcheck racecheck initcheck synccheck --logs DIR
@@ -21,82 +21,24 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from flashdepot.kernels.fa4.variants import Variant, backward_variants, forward_variants
 from support.fa_abi import BackwardArgs, Dtype, Family, Flag, ForwardArgs, Library, OneFamily, Status, Tensor
 
-HEAD_DIMS = (64, 96, 128, 192, 256)
-MASKS = ("full", "causal", "local")
-FORWARD_LAYOUTS = ("dense", "packed", "used", "paged", "paged_packed")
-NARROW_V = {192: 128}
-"""Head dims with kernels for a smaller head dim of v, over any layout but pages."""
-NOT_PAGED = 96
-LONG = {
-    "dense": {
-        (64, "full"): 363, (64, "causal"): 1449, (96, "full"): 1449, (96, "causal"): 2897, (128, "causal"): 11586,
-        (192, "full"): 2897, (192, "causal"): 5793, (256, "full"): 449, (256, "causal"): 1449,
-    },
-    "packed": {
-        (64, "full"): 363, (64, "causal"): 1101, (96, "full"): 363, (96, "causal"): 725, (128, "causal"): 725,
-        (192, "full"): 1449, (192, "causal"): 725, (192, "local"): 1449,
-        (256, "full"): 363, (256, "causal"): 725, (256, "local"): 1449,
-    },
-}  # fmt: skip
-"""The shortest sequences that kernels for long ones run; of packed ones the mean."""
-HALF = {"fwd": (64, 96, 128, 192, 256), "bwd": (64,)}
-"""Head dims with kernels of half tiles, which run short sequences of some lengths; from 1,101 rows on full ones run."""
 PAGE = 256
-BATCH, LENGTH_Q, LENGTH_K = 2, 200, 300
+BATCH, LENGTH_Q, LENGTH_K = 2, 2400, 300
+"""More queries than sequences have that half tiles run, and fewer keys than kernels for long ones want."""
 SANITIZER = "/usr/local/cuda/bin/compute-sanitizer"
 
 
-@dataclass(frozen=True)
-class Unit:
-    """A kernel of a pass; its name is the library's."""
-
-    kernel: str
-    head_dim: int
-    dtype: str
-    layout: str
-    mask: str
-    softcap: bool
-    gqa: bool = False
-    long: bool = False
-    half: bool = False
-    narrow_v: bool = False
-
-    @property
-    def head_dim_v(self) -> int:
-        return NARROW_V[self.head_dim] if self.narrow_v else self.head_dim
-
-    @property
-    def name(self) -> str:
-        tail = ["softcap"] * self.softcap + ["gqa"] * self.gqa + ["long"] * self.long + ["half"] * self.half
-        dims = f"d{self.head_dim}" + (f"v{self.head_dim_v}" if self.narrow_v else "")
-        return "_".join([self.kernel, dims, self.dtype, self.layout, self.mask, *tail])
-
-
-def every_unit() -> Iterator[Unit]:
-    for dim, dtype, mask, softcap in itertools.product(HEAD_DIMS, ("bf16", "fp16"), MASKS, (False, True)):
-        for layout in FORWARD_LAYOUTS:
-            if not layout.startswith("paged") or dim != NOT_PAGED:
-                yield Unit("fwd", dim, dtype, layout, mask, softcap)
-            if dim in NARROW_V and not layout.startswith("paged") and not softcap:
-                yield Unit("fwd", dim, dtype, layout, mask, softcap, narrow_v=True)
-        for layout, shortest in LONG.items():
-            if (dim, mask) in shortest:
-                yield Unit("fwd", dim, dtype, layout, mask, softcap, long=True)
-            if dim in HALF["fwd"] and mask != "local" and not softcap:
-                yield Unit("fwd", dim, dtype, layout, mask, softcap, half=True)
-        for layout, gqa in itertools.product(("dense", "packed"), (False, True)):
-            yield Unit("bwd", dim, dtype, layout, mask, softcap, gqa)
-            if dim in HALF["bwd"] and mask != "local" and not softcap:
-                yield Unit("bwd", dim, dtype, layout, mask, softcap, gqa, half=True)
+def every_unit() -> Iterator[Variant]:
+    """Those that are a pass of attention by themselves."""
+    return (variant for variant in (*forward_variants(), *backward_variants()) if variant.is_pass)
 
 
 class Gpu:
@@ -143,13 +85,12 @@ class Gpu:
 class UnitCall:
     """A problem that a unit runs."""
 
-    def __init__(self, unit: Unit, gpu: Gpu, library: Library) -> None:
+    def __init__(self, unit: Variant, gpu: Gpu, library: Library) -> None:
         self.unit, self.gpu, self.library = unit, gpu, library
         self.packed, self.paged = unit.layout.endswith("packed"), unit.layout.startswith("paged")
-        self.heads_q, self.heads_k = (4, 2) if unit.gqa or unit.kernel == "fwd" else (2, 2)
-        shortest = LONG[unit.layout][unit.head_dim, unit.mask] if unit.long else 0
-        length_q = 60 if unit.half else 2400 if unit.head_dim in HALF[unit.kernel] else LENGTH_Q
-        length_k = 60 if unit.half else LENGTH_K
+        self.heads_q, self.heads_k = (4, 2) if unit.several_heads or unit.kernel == "fwd" else (2, 2)
+        shortest = unit.shortest
+        length_q, length_k = (60, 60) if unit.half else (LENGTH_Q, LENGTH_K)
         self.length = {"q": shortest + length_q, "k": shortest + length_k}
         self.lengths = {"q": (length_q, 37), "k": (length_k, 17)}
         if self.packed:
@@ -253,7 +194,7 @@ def library_path(named: str) -> Path:
     return Path(spec.origin).parent / "lib" / "libflashattention.so.1"
 
 
-def chosen_units(options: argparse.Namespace) -> list[Unit]:
+def chosen_units(options: argparse.Namespace) -> list[Variant]:
     """The units to run: all, those of some names, or a sample of them."""
     units = [unit for unit in every_unit() if re.search(options.only, unit.name)]
     random.Random(1).shuffle(units)  # so that shares cost about the same
@@ -272,7 +213,7 @@ def run(options: argparse.Namespace) -> int:
     return bad > 0
 
 
-def outcome_of(unit: Unit, gpu: Gpu, library: Library) -> str:
+def outcome_of(unit: Variant, gpu: Gpu, library: Library) -> str:
     """What came of a unit: "ok", or what was wrong; the next one runs all the same."""
     try:
         return UnitCall(unit, gpu, library).run()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib.util
 import math
 from collections import Counter
@@ -20,7 +19,6 @@ from flashdepot.kernels.fa4.sources import KERNELS, Fa4Layout
 from flashdepot.kernels.fa4.speed import KINDS, TABLE, Measured, Slower, read_table, slower, table_lines, write_table
 from flashdepot.kernels.fa4.variants import (
     HEAD_DIMS,
-    LAYOUTS,
     Variant,
     backward_tiles,
     backward_variants,
@@ -62,14 +60,6 @@ def test_the_kernel_that_finishes_dq_reads_it_as_the_backward_kernel_wrote_it(he
     job = Variant("dq", head_dim, "bf16", "dense", tile_m=tiles.tile_m).job()
     written = (tiles.atoms_dq, tiles.swap_dq, tiles.query_threads, tiles.hdim_multiple)
     assert (job["atoms"], job["swap"], job["threads"], job["hdim_multiple"]) == written
-
-
-def test_the_program_that_runs_every_kernel_knows_which_sequences_are_long() -> None:
-    program = ast.parse((Path(__file__).parents[2] / "gpu" / "every_unit.py").read_text())
-    (value,) = (n.value for n in program.body if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == "LONG")
-    every = {v: v.shortest for v in forward_variants() if v.long}
-    told = {layout: {(v.head_dim, v.mask): n for v, n in every.items() if v.layout == layout} for layout in LAYOUTS}
-    assert ast.literal_eval(value) == {layout: lengths for layout, lengths in told.items() if lengths}
 
 
 METADATA = "Metadata-Version: 2.4\nVersion: 4.0.0b99\nRequires-Dist: nvidia-cutlass-dsl{}\nRequires-Dist: torch\n"
