@@ -14,7 +14,7 @@ from flashdepot.diagnose.explain.rules import SENTENCES
 from flashdepot.diagnose.explain.steps import is_mark
 
 _READ = 600
-"""Bytes before and behind a match that are read: a longer line has other sentences there."""
+"""Bytes before a match, of it and behind it that are read: a longer line has other sentences there."""
 
 _DOUBTFUL, _WRITTEN, _RETOLD = 2, 4, 8
 """From which sums of weights on a person wrote a line: where one wrote that next to it, in any case, and also what it quotes."""
@@ -25,7 +25,7 @@ _LONG = 30
 _WEIGHTS = {word: int(weight) for weight, words in SENTENCES.voices.items() for word in words.split()}
 _WORD = re.compile(r"\b[A-Za-z][a-z]*(?:'[a-z]+)?\b")
 _QUOTED = re.compile(r"`+[^`\n]*`+|\"[^\"\n]*\"|(?<!\w)'[^'\n]*'(?!\w)")
-_IDENTIFIER = re.compile(r"\S*(?:[A-Za-z]_[A-Za-z]|::|[/\\=(){}<>\[\]|]|\w\.\w|[a-z][A-Z])\S*")
+_IDENTIFIER = re.compile(r"[A-Za-z]_[A-Za-z]|::|[/\\=(){}<>\[\]|]|\w\.\w|[a-z][A-Z]")
 _ASKS = re.compile(r"\?\W*$")
 _STOPS = re.compile(r"[a-z)]\.\s*$")
 _GOES_ON = re.compile(r"[a-z)`]\. [A-Z]")
@@ -35,7 +35,7 @@ _OF_ONESELF = re.compile(r"(?:^|[\s(,*])I(?:'\w+)? [a-z]")
 _ENUMERATED = re.compile(r"\s*\d{1,2}[.)] [A-Z]")
 _HEADING = re.compile(r"\s*#+ \S")
 _STATES = re.compile(
-    r"(?:(?<![A-Za-z])(?:\w+\.)*[A-Z][A-Za-z]*(?:Error|Exception|Warning|Exit)\b"
+    r"(?:(?<![A-Za-z])[A-Z][A-Za-z]*(?:Error|Exception|Warning|Exit)\b"
     r"|(?<![A-Za-z])(?i:error|fatal|warning|critical|failure)(?: [A-Z]+\d+)?\b\]?) ?(?:: ?|\[|$)|^\S+[:(]\d+|\bpanicked at |^(?i:error|fatal)\b[^.:]{0,40}: "
 )
 """Where a program's own words begin: the name of an error and a colon, or a file and a line."""
@@ -58,7 +58,7 @@ def voice_of(text: bytes, start: int, stop: int) -> Voice:
     begin = text.rfind(b"\n", 0, stop) + 1
     end = _end_of_line(text, stop)
     before = text[max(begin, start - _READ) : start].decode(errors="ignore")
-    found = text[start:stop].decode(errors="ignore")
+    found = text[start : min(stop, start + _READ)].decode(errors="ignore")
     line = before + found + text[stop : min(end, stop + _READ)].decode(errors="ignore")
     voice = _voice_in(line, len(before), len(before) + len(found))
     if voice is not None:
@@ -107,7 +107,7 @@ def _sum(line: str, *, long: bool = False) -> float:
     total += bool(_GOES_ON.search(said)) - 6 * is_mark(strip_prefixes(line.encode()))
     if long or len(words) >= _LONG:
         return total
-    return total - 2 * bool(_TELLS.search(said)) - min(4, len(_IDENTIFIER.findall(said))) / 2
+    return total - 2 * bool(_TELLS.search(said)) - min(4, sum(map(bool, map(_IDENTIFIER.search, said.split())))) / 2
 
 
 def _neighbours(text: bytes, begin: int, end: int) -> tuple[str, str]:
