@@ -23,7 +23,7 @@ from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
 from flashdepot.process.child import Child
 from support import forge
 from support.depots import make_older, record_unit
-from support.tools import User, needs_users
+from support.tools import User, flashdepot_here, needs_users
 
 GROUP = 60100
 ALICE, BOB = User(60001, (GROUP,)), User(60002, (GROUP,))
@@ -150,8 +150,7 @@ def test_no_folder_of_a_depot_is_a_link(tmp_path, name) -> None:
     folder.parent.mkdir(parents=True)
     folder.symlink_to(victim)
     before = contents(tmp_path)
-    command = [sys.executable, "-m", "flashdepot", "depot", "gc", "--yes", "--depot", str(tmp_path / "depot")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = flashdepot_here("depot", "gc", "--yes", "--depot", tmp_path / "depot")
     assert (done.returncode, f"{folder} is a symbolic link" in done.stderr) == (6, True), done.stderr
     assert contents(tmp_path) == before
 
@@ -235,8 +234,7 @@ def test_an_error_of_the_disk_is_named_and_no_traceback_wherever_it_comes_from(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/self/mem, which answers with an I/O error")
 def test_a_file_that_cannot_be_read_ends_in_a_sentence() -> None:
-    command = [sys.executable, "-m", "flashdepot", "explain", "/proc/self/mem"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = flashdepot_here("explain", "/proc/self/mem")
     assert (done.returncode, "Input/output error" in done.stderr) == (3, True)
     assert "Traceback" not in done.stderr
     assert "Internal error" not in done.stderr

@@ -1,6 +1,5 @@
 import re
 import subprocess
-import sys
 from html.parser import HTMLParser
 
 import pytest
@@ -9,6 +8,7 @@ from flashdepot.catalog import Catalog, Collection, load_catalog
 from flashdepot.catalog.matrix_page import page
 from flashdepot.catalog.published_files import PublishedFile, to_wheels
 from support.chromium import browser, chromium
+from support.tools import flashdepot_here
 
 NAMES = [
     "flash_attn-2.8.3+cu128torch2.8-cp312-cp312-linux_x86_64.whl",
@@ -171,9 +171,7 @@ def test_the_copied_command_names_the_wheel_that_resolve_names(whole_page, tab):
         "resolve", "--torch", "2.8.0+cu128", "--python-tag", "3.12", "--platform", "linux-x86_64", "--glibc", "2.35",
         "--gpu", "9.0", "--driver", "580", "--source", "official", "--offline",
     ]  # fmt: skip
-    answer = subprocess.run(
-        [sys.executable, "-m", "flashdepot", *asked], capture_output=True, text=True, check=True, timeout=60
-    )
+    answer = flashdepot_here(*asked)
     assert answer.stdout.split()[-1] == tab.shown(".take pre")[0].replace('"', "").split()[-1]
 
 

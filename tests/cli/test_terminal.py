@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from flashdepot.cli.common import printable
 from flashdepot.cli.terminal import Terminal
 from flashdepot.events import Forecast, Share, Snapshot
 from flashdepot.resolve.consent import sentence
+from support.tools import flashdepot_here
 
 HALF = Snapshot(
     kernels=Share(1, 4),
@@ -136,9 +135,8 @@ def test_only_what_steers_a_terminal_is_spelled_out(text, shown) -> None:
 
 
 def run(*arguments: str, cwd: Path) -> str:
-    command = [sys.executable, "-m", "flashdepot", *arguments]
-    done = subprocess.run(command, capture_output=True, check=False, cwd=cwd, timeout=120)
-    return (done.stdout + done.stderr).decode(errors="surrogateescape")
+    done = flashdepot_here(*arguments, cwd=cwd)
+    return str(done.stdout + done.stderr)
 
 
 def hostile_wheel(folder: Path) -> str:
@@ -166,7 +164,8 @@ def hostile_project(folder: Path) -> str:
     return "--profile=\x1b[2J"
 
 
-def test_no_command_passes_on_what_steers_the_terminal(tmp_path) -> None:
+def test_no_command_passes_on_what_steers_the_terminal(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("flashdepot.host.tools.find_compilers", tuple)  # no compiler is asked its version
     depot = ("--depot", str(tmp_path / "depot"))
     wheel, log, record = hostile_wheel(tmp_path), hostile_log(tmp_path), hostile_record(tmp_path)
     outputs = [

@@ -1,16 +1,16 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from flashdepot.depot import Depot
 from flashdepot.upstream import SourceTree
 from support import forge
+from support.tools import flashdepot_here
 from support.wheels import make_source, store_wheel_library
 
 
@@ -28,16 +28,12 @@ def depot(tmp_path: Path, tree: SourceTree, recorder: Path) -> Depot:
 
 
 @pytest.fixture
-def install(tmp_path: Path, tree: SourceTree) -> Callable[..., subprocess.CompletedProcess[str]]:
+def install(tmp_path: Path, tree: SourceTree, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Run `flashdepot install`."""
-
-    def start(depot: Depot, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "flashdepot", "install", "--profile", "quick", "--arch", "80"]
-        command += ["--upstream", str(tree.root), "--depot", str(depot.root), *arguments]
-        active = {key: value for key, value in os.environ.items() if key not in {"VIRTUAL_ENV", "CONDA_PREFIX"}}
-        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=active)
-
-    return start
+    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        monkeypatch.delenv(name, raising=False)
+    words = ("install", "--profile", "quick", "--arch", "80", "--upstream", tree.root, "--depot")
+    return lambda depot, *arguments: flashdepot_here(*words, depot.root, *arguments, cwd=tmp_path)
 
 
 @pytest.fixture(scope="session")

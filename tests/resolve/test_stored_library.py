@@ -21,7 +21,7 @@ from flashdepot.model.target import Architecture, Version
 from support.depots import flip_bit, store_library
 from support.recipes import architectures
 from support.toolkits import make_host
-from support.tools import posix
+from support.tools import flashdepot_here, posix
 from support.upstreams import default_version, find_sdist
 
 H100 = Gpu("NVIDIA H100", Architecture(9, 0), 80 * 10**9)
@@ -56,9 +56,8 @@ def depot(tmp_path: Path) -> Path:
 def get(depot: Path, host: HostRecord, *arguments: str) -> tuple[int, Any, str]:
     record = depot.parent / "host.json"
     record.write_text(json.dumps(host.to_json()))
-    command = [sys.executable, "-m", "flashdepot", "get", "--profile", "quick", "--json"]
-    command += ["--depot", str(depot), "--host", str(record), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=NOTHING_AROUND)
+    words = ("--profile", "quick", "--json", "--depot", depot, "--host", record, *arguments)
+    done = flashdepot_here("get", *words, **NOTHING_AROUND)
     return done.returncode, json.loads(done.stdout), done.stderr
 
 
