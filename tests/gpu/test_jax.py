@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from support.wheels import lay_out
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # the other tests' memory is torch's
 
+np = pytest.importorskip("numpy", reason="numpy is not installed")
 jax = pytest.importorskip("jax", reason="jax is not installed")
 jnp = jax.numpy
 

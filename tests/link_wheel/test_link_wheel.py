@@ -42,7 +42,7 @@ def make_environment(folder: Path, version: str = "2.4.0", *flags: str) -> Torch
     """A torch of a version, in a folder that its Python imports from."""
     venv = folder / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
-    (site,) = venv.glob("lib/python*/site-packages")
+    (site,) = venv.rglob("site-packages")
     torch = site / "torch"
     (torch / "lib").mkdir(parents=True)
     (torch / "include").symlink_to(HERE / "stub_torch")

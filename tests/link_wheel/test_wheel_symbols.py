@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from flashdepot.link.published_wheel import UnreadableNameError, parse_function
+from support.tools import posix
+
+pytestmark = posix("GNU C++ library, which reads the names")
 
 # As the extension of vllm-flash-attn 2.6.2 exports them; c++filt agrees.
 PUBLISHED = {
