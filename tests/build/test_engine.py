@@ -166,19 +166,6 @@ def test_progress_counts_host_sides_and_other_sources_when_the_kernels_are_there
     assert len({state.fraction for state in bench.notes.states}) > 3
 
 
-def test_what_was_compiled_once_is_not_compiled_again(bench) -> None:
-    bench.source("common.h", "1")
-    for name in "abc":
-        bench.source(f"{name}.src", "include common.h")
-    first = bench.build("abc")
-    assert first.compiled == {"a", "b", "c"}
-    os.utime(bench.folder / "src" / "a.src")
-    second = bench.build("abc")
-    assert second.compiled == frozenset()
-    assert [r.action_key for r in second.actions.values()] == [r.action_key for r in first.actions.values()]
-    assert len(bench.journal) == 6
-
-
 def test_a_changed_header_recompiles_only_those_that_include_it(bench) -> None:
     bench.source("one.h", "1")
     bench.source("two.h", "2")
@@ -192,18 +179,6 @@ def test_a_changed_header_recompiles_only_those_that_include_it(bench) -> None:
     assert bench.build("ab").compiled == {"b"}
     bench.source("two.h", "2")
     assert bench.build("ab").compiled == frozenset(), "going back finds what was there before"
-
-
-def test_keys_do_not_depend_on_the_folder(tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("FAKE_JOURNAL", "")
-    keys = []
-    for name in ("here", "there"):
-        bench = Bench(tmp_path / name)
-        bench.folder.mkdir()
-        bench.source("h.h", "same")
-        bench.source("a.src", "include h.h")
-        keys.append(bench.build("a").actions["a"].action_key)
-    assert keys[0] == keys[1]
 
 
 def test_an_object_that_was_damaged_is_made_again(bench) -> None:

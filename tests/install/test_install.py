@@ -159,15 +159,3 @@ def test_a_machine_without_an_installer_learns_how_to_get_one(install, depot, ba
     done = install(depot, "--python", str(bare_venv.python))
     assert done.returncode == 3
     assert "-m ensurepip" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("named", "said"),
-    [("nowhere/python", "no such program"), ("liar", "does not answer as a Python does: boo")],
-)
-def test_what_is_not_a_python_is_refused(install, depot, tmp_path, named, said) -> None:
-    (tmp_path / "liar").write_text("#!/bin/sh\necho boo >&2\nexit 3\n")
-    (tmp_path / "liar").chmod(0o755)
-    done = install(depot, "--python", str(tmp_path / named))
-    assert done.returncode == 2
-    assert said in done.stderr

@@ -66,21 +66,6 @@ def test_what_would_be_built_with_kernels_that_are_untested_there_says_so(depot)
         assert "untested" not in judged.candidate.name
 
 
-@pytest.mark.parametrize(
-    ("profile", "changes"),
-    [
-        ("quick", {}),
-        ("full", {"sass": architectures("80")}),
-        ("full", {"libc_floor": Version("2.36")}),
-        ("full", {"driver_floor": Version("590")}),
-    ],
-    ids=["lacks kernels", "lacks the GPU", "newer libc", "newer driver"],
-)
-def test_a_stored_library_that_does_not_serve_is_not_offered(profile, changes, depot, tmp_path) -> None:
-    store(depot, tmp_path / "files", profile, **changes)
-    assert [judged.candidate.origin for judged in own(depot, families="fa2")] == [Origin.OURS]
-
-
 def test_a_damaged_stored_library_is_not_offered(depot, tmp_path) -> None:
     store(depot, tmp_path / "files")
     (manifest,) = depot.artifacts.manifests()
