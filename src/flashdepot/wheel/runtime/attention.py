@@ -109,30 +109,28 @@ def attend(q: Any, k: Any, v: Any, how: How, sink: Any = None, out: Any = None) 
     """Return out, written where it is given, and lse; nothing is recorded for a backward pass."""
     cu_q, cu_k, used, _, _, table, *_ = how
     mask: tuple[Any, ...] = how[6:11]
-    flags: tuple[Any, ...] = (how.flags,)
     if cu_q is cu_k is used is table is sink is out is None:
         try:
-            return attend_dense(q, k, v, None, None, *mask, *flags)
+            return attend_dense(q, k, v, None, None, mask, how.flags)
         except NotContiguousError:
             pass
     q, k, v, wide = _contiguous(q), _contiguous(k), _contiguous(v), v.shape[-1]
     sink = None if sink is None else sink.float()
     into = out if out is not None and out.shape == (*q.shape[:-1], wide) else None
-    beside: tuple[Any, ...] = (*flags, sink)
     if cu_q is not None or cu_k is not None:
         shape = q.shape
         q, k, v, keys = packed_keys(q, k, v, how)
         given = None if into is None else into.flatten(0, -3)
-        made, lse = attend_packed(q, k, v, given, *keys, *mask, *beside)
+        made, lse = attend_packed(q, k, v, given, keys, mask, how.flags, sink)
         if len(shape) == 4:  # noqa: PLR2004
             made = made.unflatten(0, shape[:2])
             lse = lse.view(lse.shape[0], shape[0], shape[1]).transpose(0, 1).contiguous()
     elif table is not None or used is not None:
         nothing_new: tuple[Any, ...] = (None, None, used, None, None, None, None, table, None)
-        cached: tuple[Any, ...] = (*nothing_new, into, *mask, False, 0, *beside)
+        cached: tuple[Any, ...] = (*nothing_new, into, *mask, False, 0, how.flags, sink)
         made, lse = fwd_kvcache(q, k, v, *cached)
     else:
-        made, lse = attend_dense(q, k, v, into, None, *mask, *beside)
+        made, lse = attend_dense(q, k, v, into, None, mask, how.flags, sink)
     if out is not None and made.data_ptr() != out.data_ptr():
         out.copy_(made)
         made = out
@@ -172,7 +170,7 @@ def gradients(
         scores = sink.float()
         d_sink = _empty_like(scores)
     softmax_d = differentiate(
-        *(d_out, q, k, v, out, lse, dq, dk, dv, lengths, *how[6:12]),
+        *(d_out, q, k, v, out, lse, dq, dk, dv, lengths, how[6:12]),
         d_lse=None if d_lse is None else d_lse.contiguous(),
         sink=scores,
         d_sink=d_sink,

@@ -69,15 +69,11 @@ def bwd(
         refuse_shape(*((k, "k", _DENSE_K) if q.dim() == 4 else (q, "q", _DENSE_Q)))  # noqa: PLR2004
     if b == 0:
         raise RuntimeError("batch size must be positive")
-    _check(q, k, v, out, dout, device, _DENSE_Q, _DENSE_K)
     _check_lse(softmax_lse, device, (b, h, sq), "batch_size, num_heads, seqlen_q")
-    check_dropout(p_dropout, softcap)
-    made = _gradients(q, k, v, dq, dk, dv, device, _DENSE_Q, _DENSE_K)
+    tensors = (dout, q, k, v, out, softmax_lse, dq, dk, dv)
     mask = (softmax_scale, is_causal, window_size_left, window_size_right, softcap, deterministic)
-    random = (alibi(alibi_slopes, device, b, h), p_dropout, _rng_state(rng_state, device))
-    arguments: tuple[Any, ...] = (dout, q, k, v, out, softmax_lse, *made, None, *mask, *random)
-    softmax_d = differentiate(*arguments)
-    return [*made, softmax_d]
+    slopes = alibi(alibi_slopes, device, b, h)
+    return _checked(tensors, (_DENSE_Q, _DENSE_K), None, mask, slopes, p_dropout, rng_state)
 
 
 def varlen_bwd(
@@ -122,19 +118,45 @@ def varlen_bwd(
         _, _, _ = k.shape
     except ValueError:
         refuse_shape(*((k, "k", _PACKED_K) if q.dim() == 3 else (q, "q", _PACKED_Q)))  # noqa: PLR2004
-    _check(q, k, v, out, dout, device, _PACKED_Q, _PACKED_K)
     _check_lse(softmax_lse, device, (h, total_q), "num_heads, total_q")
-    check_dropout(p_dropout, softcap)
-    made = _gradients(q, k, v, dq, dk, dv, device, _PACKED_Q, _PACKED_K)
-    if zero_tensors:
-        for tensor in made:
-            tensor.zero_()
+    tensors = (dout, q, k, v, out, softmax_lse, dq, dk, dv)
     lengths = (b, max_seqlen_q, max_seqlen_k, cu_q, cu_k)
     mask = (softmax_scale, is_causal, window_size_left, window_size_right, softcap, deterministic)
-    random = (alibi(alibi_slopes, device, b, h), p_dropout, _rng_state(rng_state, device))
-    arguments: tuple[Any, ...] = (dout, q, k, v, out, softmax_lse, *made, lengths, *mask, *random)
-    softmax_d = differentiate(*arguments, zero=zero_tensors)
-    return [*made, softmax_d]
+    slopes = alibi(alibi_slopes, device, b, h)
+    words = (_PACKED_Q, _PACKED_K)
+    return _checked(tensors, words, lengths, mask, slopes, p_dropout, rng_state, zero=zero_tensors)
+
+
+def _checked(
+    tensors: tuple[Any, ...],
+    words: tuple[str, str],
+    lengths: tuple[int, int, int, int, int] | None,
+    mask: tuple[Any, ...],
+    slopes: tuple[int, int],
+    p_dropout: float,
+    rng_state: Any,
+    *,
+    zero: bool = False,
+) -> list[Any]:
+    """Refuse tensors that do not belong together, or do the call: dq, dk, dv and softmax_d."""
+    dout, q, k, v, out, _, *given = tensors
+    device, (q_words, k_words) = q.get_device(), words
+    require_shape(k, (*k.shape[:-1], q.shape[-1]), "k", k_words)
+    require_shape(v, (*k.shape[:-1], v.shape[-1]), "v", k_words)
+    for tensor, name in ((out, "out"), (dout, "dout")):
+        require_same(tensor, q, device, f"query and {name} must have the same dtype", name)
+        require_shape(tensor, (*q.shape[:-1], v.shape[-1]), name, q_words)
+    check_dropout(p_dropout, mask[4])
+    made = []
+    for gradient, of, name, shape in zip(given, (q, k, v), ("dq", "dk", "dv"), (q_words, k_words, k_words)):
+        if gradient is not None:
+            require_same(gradient, q, device, f"{name} must have the same dtype as q", name)
+            require_shape(gradient, of.shape, name, shape)
+        made.append(torch.empty_like(of) if gradient is None else gradient)
+    for tensor in made if zero else ():
+        tensor.zero_()
+    beside: tuple[Any, ...] = (lengths, mask, slopes, p_dropout, _rng_state(rng_state, device))
+    return [*made, differentiate(*tensors[:6], *made, *beside, zero=zero)]
 
 
 def differentiate(
@@ -148,12 +170,7 @@ def differentiate(
     dk: Any,
     dv: Any,
     lengths: tuple[int, int, int, int, int] | None,
-    scale: float,
-    causal: bool,
-    left: int,
-    right: int,
-    softcap: float,
-    deterministic: bool,
+    mask: tuple[Any, ...],
     slopes: tuple[int, int] = (0, 0),
     dropout: float = 0.0,
     rng_state: int = 0,
@@ -168,10 +185,12 @@ def differentiate(
     """Write the gradients of tensors that belong together, which nobody checks here, and return softmax_d.
 
     :param lengths: of a packed call: batch, the longest sequences, and the addresses of cu_seqlens.
+    :param mask: scale, whether it is causal, the window's ends, softcap, and whether it is deterministic.
     :param flags: those of the forward pass beside its mask.
     :param key: under which the call's struct is kept. Such a call makes no softmax_d, and None is returned.
     """
     device = q.get_device()
+    scale, causal, left, right, softcap, deterministic = mask
     if lengths is None:
         b, sq, h, d = q.shape
         _, sk, hk, wide = v.shape
@@ -189,13 +208,13 @@ def differentiate(
     if key is None:
         softmax_d = (_zeros if zero else _empty)(*shape, dtype=_float32, device=q.device)
     if left >= 0 or right >= 0:
-        mask, left, right = windows(causal, left, right, sk)
+        window, left, right = windows(causal, left, right, sk)
     else:
-        mask, left, right = CAUSAL if causal else 0, 0, 0
+        window, left, right = CAUSAL if causal else 0, 0, 0
     scaled, positive = positive_scale(q, scale) if scale <= 0 else (q, scale)
     arguments = _pack(
         _size,
-        *(flags | mask | (DETERMINISTIC if deterministic else 0), device, DTYPES[q.dtype], current_stream(device)),
+        *(flags | window | (DETERMINISTIC if deterministic else 0), device, DTYPES[q.dtype], current_stream(device)),
         *(b, sq, sk, h, hk, d, total_q, total_k),
         *(positive, softcap if softcap > 0 else 0.0, dropout, forced_family(), left, right),
         *(*laid_out(scaled, of_q, address), *laid_out(k, of_k, address), *laid_out(v, of_v, address)),
@@ -212,27 +231,6 @@ def differentiate(
     elif key is not None:
         keep(key, DIFFERENTIATE, arguments, device, (dq, dk, dv))
     return softmax_d
-
-
-def _check(q: Any, k: Any, v: Any, out: Any, dout: Any, device: int, q_words: str, k_words: str) -> None:
-    require_shape(k, (*k.shape[:-1], q.shape[-1]), "k", k_words)
-    require_shape(v, (*k.shape[:-1], v.shape[-1]), "v", k_words)
-    for tensor, name in ((out, "out"), (dout, "dout")):
-        require_same(tensor, q, device, f"query and {name} must have the same dtype", name)
-        require_shape(tensor, (*q.shape[:-1], v.shape[-1]), name, q_words)
-
-
-def _gradients(q: Any, k: Any, v: Any, dq: Any, dk: Any, dv: Any, device: int, q_words: str, k_words: str) -> list[Any]:
-    given = ((dq, q, "dq", q_words), (dk, k, "dk", k_words), (dv, v, "dv", k_words))
-    gradients = []
-    for gradient, of, name, words in given:
-        if gradient is None:
-            gradients.append(torch.empty_like(of))
-            continue
-        require_same(gradient, q, device, f"{name} must have the same dtype as q", name)
-        require_shape(gradient, of.shape, name, words)
-        gradients.append(gradient)
-    return gradients
 
 
 def _check_lse(softmax_lse: Any, device: int, shape: tuple[int, ...], words: str) -> None:

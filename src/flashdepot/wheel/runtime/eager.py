@@ -80,7 +80,7 @@ def _dense(
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
         how = How(None, None, None, None, None, None, scale, causal, left, right, softcap, deterministic)
         return differentiable(q, k, v, how, None, False)
-    return attend_dense(q, k, v, None, None, scale, causal, left, right, softcap)[0]
+    return attend_dense(q, k, v, None, None, (scale, causal, left, right, softcap))[0]
 
 
 def _dense_kv(q: Any, kv: Any, *others: Any) -> Any:
@@ -93,7 +93,7 @@ def _dense_qkv(qkv: Any, *others: Any) -> Any:
     dropout, scale, causal, (left, right), softcap, alibi_slopes, _, return_softmax, _ = others
     if not dropout and not return_softmax and alibi_slopes is None:
         scale = qkv.shape[-1] ** -0.5 if scale is None else scale
-        out = attend_in_one(qkv, scale, causal, left, right, softcap)
+        out = attend_in_one(qkv, (scale, causal, left, right, softcap))
         if out is not None:
             return out
     return _dense(*qkv.unbind(2), *others)
@@ -115,7 +115,7 @@ def _packed(
         how = How(*lengths, scale, causal, left, right, softcap, deterministic)
         return differentiable(q, k, v, how, None, False)
     keys = (cu_q, cu_k, None, None, block_table, None, longest_q, longest_k)
-    return attend_packed(q, k, v, None, *keys, scale, causal, left, right, softcap)[0]
+    return attend_packed(q, k, v, None, keys, (scale, causal, left, right, softcap))[0]
 
 
 def _packed_kv(q: Any, kv: Any, *others: Any) -> Any:

@@ -38,9 +38,15 @@ _KEYS = "batch_size, seqlen_k, num_heads_k, head_size"
 _NO_CACHE = (0, *_NOWHERE, *_NOWHERE, 0, 0, 0, 0, 0, 0)
 """The fields from seqlen_new to rotary_seqlen."""
 
+Mask = tuple[Any, ...]
+"""The scale, whether it is causal, the two ends of the window, and the softcap."""
+
+Keys = tuple[Any, ...]
+"""The eight arguments of a packed call from cu_seqlens_q to max_seqlen_k, as upstream orders them."""
+
 _Fields = tuple[Any, Any, Any, int, tuple[Any, ...], tuple[Any, ...]]
 """A call as it goes into the struct: q, which lives until the launch; out; softmax_lse; the head dim of v where it is not
-that of k, else 0; the fields before softcap, dropout and num_splits; and those after."""
+that of k, else 0; the fields before dropout and num_splits; and those after."""
 
 
 def fwd(
@@ -64,20 +70,20 @@ def fwd(
         int64, which the kernel writes when there is dropout.
     :raises RuntimeError: for arguments or a GPU that the library refuses.
     """
-    mask = (is_causal, window_size_left, window_size_right)
+    mask = (softmax_scale, is_causal, window_size_left, window_size_right, softcap)
     if v.shape[-1] != k.shape[-1] == q.shape[-1]:
         require_shape(v, k.shape, "v", _KEYS)
     if p_dropout == 0 and not return_softmax:
-        out, lse = attend_dense(q, k, v, out, alibi_slopes, softmax_scale, *mask, softcap)
+        out, lse = attend_dense(q, k, v, out, alibi_slopes, mask)
         return [out, lse, q.new_empty(0), _empty(2, dtype=_int64, device=q.device)]
-    q, out, lse, _, start, rest = _dense_fields(q, k, v, out, alibi_slopes, softmax_scale, *mask)
+    q, out, lse, _, start, rest = _dense_fields(q, k, v, out, alibi_slopes, mask)
     check_dropout(p_dropout, softcap, return_softmax=return_softmax)
     b, sq, h, _ = q.shape
     rng_state = _empty(2, dtype=_int64, device=q.device)
     p = _probabilities(q, b, h, sq, k.shape[1], return_softmax=return_softmax)
     arguments = _pack(
         _size,
-        *(*start, softcap if softcap > 0 else 0.0, p_dropout, 0, *rest),
+        *(*start, p_dropout, 0, *rest),
         *(0, 0, 0, 0),
         *(0, 0, 0),
         *_NO_CACHE,
@@ -89,38 +95,26 @@ def fwd(
 
 
 def attend_dense(
-    q: Any,
-    k: Any,
-    v: Any,
-    out: Any,
-    alibi_slopes: Any,
-    scale: float,
-    causal: bool,
-    left: int,
-    right: int,
-    softcap: float,
-    flags: int = 0,
-    sink: Any = None,
+    q: Any, k: Any, v: Any, out: Any, alibi_slopes: Any, mask: Mask, flags: int = 0, sink: Any = None
 ) -> tuple[Any, Any]:
     """Return what :func:`fwd` returns first, out and softmax_lse, without dropout and at less cost.
 
     ``v`` may have another head dim than k. ``flags`` are those beside the mask's, ``sink`` is (heads) float32.
     """
     key = None
-    if out is alibi_slopes is sink is None and scale > 0:
-        key = (*alike(q, k, v), scale, causal, left, right, softcap, flags)
+    if out is alibi_slopes is sink is None and mask[0] > 0:
+        key = (*alike(q, k, v), *mask, flags)
         made = again(key, (q.data_ptr(), k.data_ptr(), v.data_ptr()))
         if made is not None:
             return made[0], made[1]
-    q, out, lse, wide, start, rest = _dense_fields(q, k, v, out, alibi_slopes, scale, causal, left, right, flags)
-    arguments = _pack_dense(_size_dense, *start, softcap if softcap > 0 else 0.0, 0.0, 0, *rest)
-    arguments = run_forward(arguments, q, wide, sink)
+    q, out, lse, wide, start, rest = _dense_fields(q, k, v, out, alibi_slopes, mask, flags)
+    arguments = run_forward(_pack_dense(_size_dense, *start, 0.0, 0, *rest), q, wide, sink)
     if key is not None:
         keep(key, DENSE, arguments, q.get_device(), (out, lse))
     return out, lse
 
 
-def attend_in_one(qkv: Any, scale: float, causal: bool, left: int, right: int, softcap: float) -> Any:
+def attend_in_one(qkv: Any, mask: Mask) -> Any:
     """Return out of :func:`attend_dense` over the three of qkv (b, s, 3, h, d), without making views of them.
 
     None where no such call was done before.
@@ -131,24 +125,14 @@ def attend_in_one(qkv: Any, scale: float, causal: bool, left: int, right: int, s
     batch, row, step, head, last = qkv.stride()
     one = ((b, s, h, d), (batch, row, head, last), qkv.dtype, qkv.device)
     at, step = qkv.data_ptr(), step * qkv.element_size()
-    key = (*one, *one, *one, scale, causal, left, right, softcap, 0)
+    key = (*one, *one, *one, *mask, 0)
     made = again(key, (at, at + step, at + 2 * step))
     return None if made is None else made[0]
 
 
-def _dense_fields(
-    q: Any,
-    k: Any,
-    v: Any,
-    out: Any,
-    alibi_slopes: Any,
-    scale: float,
-    causal: bool,
-    left: int,
-    right: int,
-    more: int = 0,
-) -> _Fields:
+def _dense_fields(q: Any, k: Any, v: Any, out: Any, alibi_slopes: Any, mask: Mask, more: int = 0) -> _Fields:
     """Lay out a dense call; the fields after num_splits end with alibi_batch_stride."""
+    scale, causal, left, right, softcap = mask
     device, dtype = read_kind(q, k, v)
     k_shape = k.shape
     try:
@@ -177,7 +161,22 @@ def _dense_fields(
     if scale <= 0:
         q, scale = positive_scale(q, scale)
     slopes = alibi(alibi_slopes, device, b, h) if alibi_slopes is not None else (0, 0)
-    start = (flags | more, device, dtype, current_stream(device), b, sq, sk, h, hk, d, 0, 0, scale)
+    start = (
+        flags | more,
+        device,
+        dtype,
+        current_stream(device),
+        b,
+        sq,
+        sk,
+        h,
+        hk,
+        d,
+        0,
+        0,
+        scale,
+        softcap if softcap > 0 else 0.0,
+    )
     of_q, of_k = (sq * h * d, h * d, d), (sk * hk * d, hk * d, d)
     if wide:
         tensors = (*laid_out(q, of_q), *laid_out(k, of_k), *dense(v), *dense(out, "Output tensor"))
@@ -219,14 +218,14 @@ def varlen_fwd(
     :returns: out as q; softmax_lse (h, total_q) float32; the debug probabilities, empty unless asked for; rng_state.
     :raises RuntimeError: for arguments or a GPU that the library refuses.
     """
-    window = (is_causal, window_size_left, window_size_right)
+    mask = (softmax_scale, is_causal, window_size_left, window_size_right, softcap)
     keys = (cu_seqlens_q, cu_seqlens_k, seqused_k, leftpad_k, block_table, alibi_slopes, max_seqlen_q, max_seqlen_k)
     if v.shape[-1] != k.shape[-1] == q.shape[-1]:
         require_shape(v, k.shape, "v", "total_k, num_heads_k, head_size")
     if p_dropout == 0 and not return_softmax and not zero_tensors:
-        out, lse = attend_packed(q, k, v, out, *keys, softmax_scale, *window, softcap)
+        out, lse = attend_packed(q, k, v, out, keys, mask)
         return [out, lse, q.new_empty(0), _empty(2, dtype=_int64, device=q.device)]
-    q, out, lse, _, start, rest = _packed_fields(q, k, v, out, *keys, softmax_scale, *window)
+    q, out, lse, _, start, rest = _packed_fields(q, k, v, out, keys, mask)
     check_dropout(p_dropout, softcap, return_softmax=return_softmax)
     b, h = cu_seqlens_q.numel() - 1, q.shape[1]
     rng_state = _empty(2, dtype=_int64, device=q.device)
@@ -237,7 +236,7 @@ def varlen_fwd(
         p.zero_()
     arguments = _pack(
         _size,
-        *(*start, softcap if softcap > 0 else 0.0, p_dropout, 0, *rest),
+        *(*start, p_dropout, 0, *rest),
         *_NO_CACHE,
         *(reserve(gen, q.get_device(), b, h) if p_dropout > 0 else Philox()),
         *(rng_state.data_ptr(), p.data_ptr()),
@@ -247,68 +246,32 @@ def varlen_fwd(
 
 
 def attend_packed(
-    q: Any,
-    k: Any,
-    v: Any,
-    out: Any,
-    cu_seqlens_q: Any,
-    cu_seqlens_k: Any,
-    seqused_k: Any,
-    leftpad_k: Any,
-    block_table: Any,
-    alibi_slopes: Any,
-    max_seqlen_q: int,
-    max_seqlen_k: int,
-    scale: float,
-    causal: bool,
-    left: int,
-    right: int,
-    softcap: float,
-    flags: int = 0,
-    sink: Any = None,
+    q: Any, k: Any, v: Any, out: Any, keys: Keys, mask: Mask, flags: int = 0, sink: Any = None
 ) -> tuple[Any, Any]:
     """Return what :func:`varlen_fwd` returns first, out and softmax_lse; ``flags`` and ``sink`` as in a dense call."""
+    cu_q, cu_k, used, leftpad, table, slopes, *longest = keys
     key = None
-    if out is alibi_slopes is sink is seqused_k is leftpad_k is block_table is None and scale > 0:
+    if out is slopes is sink is used is leftpad is table is None and mask[0] > 0:
         key = (
             *alike(q, k, v),
-            *(max_seqlen_q, max_seqlen_k, scale, causal, left, right, softcap, flags),
-            *(cu_seqlens_q.shape, cu_seqlens_q.stride(), cu_seqlens_q.dtype, cu_seqlens_q.device),
-            *(cu_seqlens_k.shape, cu_seqlens_k.stride(), cu_seqlens_k.dtype, cu_seqlens_k.device),
+            *(*longest, *mask, flags),
+            *(cu_q.shape, cu_q.stride(), cu_q.dtype, cu_q.device),
+            *(cu_k.shape, cu_k.stride(), cu_k.dtype, cu_k.device),
         )
-        lists = (cu_seqlens_q.data_ptr(), cu_seqlens_k.data_ptr())
-        made = again(key, (q.data_ptr(), k.data_ptr(), v.data_ptr()), (), lists)
+        made = again(key, (q.data_ptr(), k.data_ptr(), v.data_ptr()), (), (cu_q.data_ptr(), cu_k.data_ptr()))
         if made is not None:
             return made[0], made[1]
-    keys = (cu_seqlens_q, cu_seqlens_k, seqused_k, leftpad_k, block_table, alibi_slopes, max_seqlen_q, max_seqlen_k)
-    q, out, lse, wide, start, rest = _packed_fields(q, k, v, out, *keys, scale, causal, left, right, flags)
-    arguments = _pack_packed(_size_packed, *start, softcap if softcap > 0 else 0.0, 0.0, 0, *rest)
-    arguments = run_forward(arguments, q, wide, sink)
+    q, out, lse, wide, start, rest = _packed_fields(q, k, v, out, keys, mask, flags)
+    arguments = run_forward(_pack_packed(_size_packed, *start, 0.0, 0, *rest), q, wide, sink)
     if key is not None:
         keep(key, PACKED, arguments, q.get_device(), (out, lse))
     return out, lse
 
 
-def _packed_fields(
-    q: Any,
-    k: Any,
-    v: Any,
-    out: Any,
-    cu_seqlens_q: Any,
-    cu_seqlens_k: Any,
-    seqused_k: Any,
-    leftpad_k: Any,
-    block_table: Any,
-    alibi_slopes: Any,
-    max_seqlen_q: int,
-    max_seqlen_k: int,
-    scale: float,
-    causal: bool,
-    left: int,
-    right: int,
-    more: int = 0,
-) -> _Fields:
+def _packed_fields(q: Any, k: Any, v: Any, out: Any, keys: Keys, mask: Mask, more: int = 0) -> _Fields:
     """Lay out a packed call; the fields after num_splits end with page_size."""
+    cu_seqlens_q, cu_seqlens_k, seqused_k, leftpad_k, block_table, alibi_slopes, max_seqlen_q, max_seqlen_k = keys
+    scale, causal, left, right, softcap = mask
     device, dtype = read_kind(q, k, v)
     b = cu_seqlens_q.numel() - 1
     if b <= 0:
@@ -344,8 +307,8 @@ def _packed_fields(
     if scale <= 0:
         q, scale = positive_scale(q, scale)
     slopes = alibi(alibi_slopes, device, b, h)
-    longest = (max_seqlen_q, max_seqlen_k)
-    start = (flags | more, device, dtype, current_stream(device), b, *longest, h, hk, d, total_q, total_k, scale)
+    sizes = (b, max_seqlen_q, max_seqlen_k, h, hk, d, total_q, total_k)
+    start = (flags | more, device, dtype, current_stream(device), *sizes, scale, softcap if softcap > 0 else 0.0)
     rows = (0, h * d, d)
     written = laid_out(out, rows, packed, "Output tensor") if wide == d else packed(out, "Output tensor")
     tensors = (*laid_out(q, rows, packed), *addresses, *written)
