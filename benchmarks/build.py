@@ -2,7 +2,7 @@
 
 Usage:
     python benchmarks/build.py full --depot DIR --out FILE.json [--arch 90] [--profile full] [--memory 110GB]
-    python benchmarks/build.py warm --depot DIR --out FILE.json [--cores 0,1] [--ccache PROGRAM]
+    python benchmarks/build.py warm --depot DIR --out FILE.json [--cores 0,1]
     python benchmarks/build.py front-end --depot DIR --out FILE.json [--units NAME,...] [--arch 80,90,100,120]
 
 ``full`` and ``warm`` take a depot that is or was filled by the other. ``warm`` forgets the finished library and keeps
@@ -21,31 +21,24 @@ import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from msgspec.structs import replace
-
-from flashdepot.build.library import BuildPlan, Options, build_library, prepare
+from flashdepot.build.library import BuildPlan, Options, build_library, compile_afresh, prepare
 from flashdepot.depot import Depot
-from flashdepot.events import Silent, Snapshot
+from flashdepot.events import BuildProgress, Snapshot
 from flashdepot.host import probe
 from flashdepot.kernels import obtain_sources
-from flashdepot.kernels.fa2 import parse_unit
 from flashdepot.model.limits import Limits, parse_size
-from flashdepot.model.request import AnyCuda, LibraryRequest
-from flashdepot.model.selection import Selection
-from flashdepot.process.child import Child, Cost
-from flashdepot.resolve.library import Need, understand
+from flashdepot.model.request import AnyCuda
+from flashdepot.resolve.library import understand
 from flashdepot.resolve.project import library_request
 from flashdepot.toolchain.choose import choose_toolchain
 
 WARM_RUNS = 5
-TWO = 2
 
 
 def main() -> None:
@@ -59,7 +52,6 @@ def main() -> None:
     parser.add_argument("--memory", type=parse_size)
     parser.add_argument("--jobs", type=int)
     parser.add_argument("--cores", default="0,1")
-    parser.add_argument("--ccache")
     parser.add_argument("--units", default="")
     arguments = parser.parse_args()
     if arguments.what == "warm":
@@ -97,17 +89,21 @@ def machine() -> dict[str, Any]:
     }
 
 
-def plan_for(depot: Depot, request: LibraryRequest, options: Options) -> tuple[BuildPlan, Need]:
+@contextlib.contextmanager
+def plan_for(arguments: argparse.Namespace, options: Options) -> Iterator[tuple[BuildPlan, Depot]]:
     """Everything up to the first compiler run, as 'flashdepot build' does it."""
-    host = probe()
-    need = understand(request, host, depot)
-    toolchain = choose_toolchain(
-        AnyCuda.AUTO, host, need.request.gpus, driver=None, folder=depot.layout.toolchains, on_file=print
-    )
-    trees = obtain_sources(need.sources, depot.layout.upstreams)
-    wanted = need.request
-    plan = prepare(trees, wanted.selection, wanted.gpus, host.platform, toolchain, depot, options)
-    return plan, need
+    depot, host, watch = Depot(arguments.depot), probe(), Watch()
+    need = understand(library_request(profile=arguments.profile, arch=arguments.arch), host, depot)
+    wanted, folder = need.request, depot.layout.toolchains
+    with depot.workspace() as work:
+        toolchain = choose_toolchain(
+            AnyCuda.AUTO, host, wanted.gpus, driver=None, folder=folder, work=work, on_file=watch.download
+        )
+        trees = obtain_sources(need.sources, depot.layout.upstreams, watch.download)
+        yield (
+            prepare(trees, wanted.selection, wanted.gpus, host.platform, toolchain, depot, options, watch.download),
+            depot,
+        )
 
 
 @dataclass(frozen=True)
@@ -120,7 +116,7 @@ class Sample:
     busy: float
 
 
-class Watch(Silent):
+class Watch(BuildProgress):
     """Samples a build, and prints a line for each unit so that a watcher sees it going."""
 
     def __init__(self) -> None:
@@ -130,15 +126,14 @@ class Watch(Silent):
 
     def update(self, state: Snapshot) -> None:
         """Add a sample."""
-        waiting = state.total - state.done - len(state.running)
+        waiting = state.steps.total - state.steps.done - len(state.running)
         seconds = time.monotonic() - self.begun
         self.samples.append(Sample(seconds, waiting, state.memory, cpu_times() - self._busy))
 
     def finished(self, name: str, seconds: float, state: Snapshot) -> None:
         """Print a line."""
-        print(
-            f"{time.monotonic() - self.begun:7.1f} s  [{state.done}/{state.total}] {name} {seconds:.0f} s", flush=True
-        )
+        passed = time.monotonic() - self.begun
+        print(f"{passed:7.1f} s  [{state.steps.done}/{state.steps.total}] {name} {seconds:.0f} s", flush=True)
 
 
 def cpu_times() -> float:
@@ -149,15 +144,13 @@ def cpu_times() -> float:
 
 def full(arguments: argparse.Namespace) -> dict[str, Any]:
     """Build a whole profile; the share of core time is measured until the first moment with nothing waiting."""
-    depot = Depot(arguments.depot)
-    plan, _ = plan_for(depot, library_request(profile=arguments.profile, arch=arguments.arch), Options())
     jobs = arguments.jobs or len(os.sched_getaffinity(0))
-    watch = Watch()
-    manifest, outcome = build_library(plan, depot, Limits(jobs, arguments.memory), watch)
+    with plan_for(arguments, Options()) as (plan, depot):
+        watch = Watch()
+        manifest, outcome = build_library(plan, depot, Limits(jobs, arguments.memory), watch)
     wall = time.monotonic() - watch.begun
     tail = next((sample for sample in watch.samples if sample.waiting == 0), None)
     records = outcome.actions.values()
-    sizes = {f.path: f.size for f in manifest.files if f.path.startswith("lib/s")}
     return {
         "units": len(plan.recipe.selection.units),
         "compiled": len(outcome.compiled),
@@ -168,7 +161,7 @@ def full(arguments: argparse.Namespace) -> dict[str, Any]:
         "share_of_core_time_until_tail": round(tail.busy / (tail.seconds * jobs), 3) if tail else None,
         "highest_memory_of_compilers_gb": round(max((s.memory for s in watch.samples), default=0) / 1e9, 2),
         "largest_single_process_gb": round(max(r.peak_rss for r in records) / 1e9, 2),
-        "sizes": sizes,
+        "sizes": {f.path: f.size for f in manifest.files if f.path.startswith("lib/s")},
         "objects_mb": round(sum(r.object.size for r in records) / 1e6, 1),
         "recipe_key": manifest.recipe_key,
         "per_unit": {r.name: [r.cpu_seconds, round(r.peak_rss / 1e9, 2), r.object.size] for r in records},
@@ -176,129 +169,39 @@ def full(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def warm(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Everything is known: look all units up again, beside ccache asked for the same objects, in turn."""
-    depot = Depot(arguments.depot)
-    wish = library_request(profile=arguments.profile, arch=arguments.arch)
-    plan, _ = plan_for(depot, wish, Options())
-    _, outcome = build_library(plan, depot, Limits(2), Silent())
-    flashdepot_command = [sys.executable, "-m", "flashdepot", "build", "--profile", arguments.profile]
-    flashdepot_command += ["--arch", arguments.arch, "--depot", str(arguments.depot), "--json"]
-    times: dict[str, list[float]] = {"flashdepot": [], "ccache": []}
-    with contextlib.ExitStack() as stack:
-        ccache = stack.enter_context(filled_ccache(arguments, depot, plan, outcome)) if arguments.ccache else None
-        for _ in range(WARM_RUNS + 1):
-            depot.artifacts.remove(plan.recipe.key)
-            shutil.rmtree(depot.layout.library(plan.recipe.key), ignore_errors=True)
-            begun = time.monotonic()
-            done = subprocess.run(flashdepot_command, check=True, capture_output=True, text=True)
-            times["flashdepot"].append(time.monotonic() - begun)
-            units = json.loads(done.stdout)["units"]
-            assert units["compiled"] == 0, units
-            if ccache:
-                begun = time.monotonic()
-                run_two_at_a_time(ccache)
-                times["ccache"].append(time.monotonic() - begun)
-    result: dict[str, Any] = {
-        name: {"median": round(statistics.median(t[1:]), 2), "runs": [round(x, 2) for x in t[1:]]}
-        for name, t in times.items()
-        if t
-    }
-    return {"units": len(plan.recipe.selection.units), "cores": arguments.cores, **result}
-
-
-@contextlib.contextmanager
-def filled_ccache(
-    arguments: argparse.Namespace, depot: Depot, plan: BuildPlan, outcome: Any
-) -> Iterator[list[tuple[list[str], dict[str, str], Path]]]:
-    """The command of every unit under ccache in depend mode, with ccache filled.
-
-    Filling it by compiling would take as long as the full build, so the first run of each command goes to a stand-in
-    for nvcc that copies the object and the depfile from the depot. A warm ccache never runs the compiler, so its time
-    is the real one.
-    """
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        (folder / "ready").mkdir()
-        stand_in = folder / "nvcc"
-        stand_in.write_text(
-            "#!/bin/bash\n"
-            'while [ $# -gt 0 ]; do case "$1" in -MF) d="$2"; shift;; -o) o="$2"; shift;; esac; shift; done\n'
-            f'n=$(basename "$o" .o)\ncp {folder}/ready/$n.o "$o"\nsed "s|@OUT@|$o|" {folder}/ready/$n.d > "$d"\n'
-        )
-        stand_in.chmod(0o755)
-        places = plan.places(folder)
-        environment = {
-            **os.environ,
-            "CCACHE_DIR": str(folder / "cache"),
-            "CCACHE_DEPEND": "1",
-            "CCACHE_COMPILERTYPE": "nvcc",
-            "CCACHE_SLOPPINESS": "include_file_mtime,include_file_ctime",
-            "CCACHE_MAXSIZE": "5G",
-        }
-        commands = []
-        for compilation in plan.compilations():
-            if compilation.unit is None:
-                continue
-            record = outcome.actions[compilation.name]
-            depot.blobs.link_or_copy(record.object.digest, folder / "ready" / f"{compilation.name}.o")
-            inputs = " \\\n ".join(str(places.path(p)) for p in record.inputs)
-            (folder / "ready" / f"{compilation.name}.d").write_text(f"@OUT@ : {inputs}\n")
-            output = folder / "out" / f"{compilation.name}.o"
-            output.parent.mkdir(exist_ok=True)
-            command = compilation.command(places, plan.programs, output)
-            commands.append(([arguments.ccache, str(stand_in), *command[1:]], environment, plan.tree.root))
-        run_two_at_a_time(commands)
-        run_two_at_a_time(commands)
-        statistics_text = subprocess.run(
-            [arguments.ccache, "--print-stats"], env=environment, check=True, capture_output=True, text=True
-        ).stdout
-        hits = sum(int(line.split()[1]) for line in statistics_text.splitlines() if "cache_hit" in line)
-        assert hits >= len(commands), statistics_text
-        yield commands
-
-
-def run_two_at_a_time(commands: list[tuple[list[str], dict[str, str], Path]]) -> None:
-    """Run commands as a build tool with two jobs does."""
-    running: list[subprocess.Popen[bytes]] = []
-    for command, environment, cwd in commands:
-        if len(running) == TWO:
-            assert running.pop(0).wait() == 0
-        running.append(subprocess.Popen(command, env=environment, cwd=cwd, stderr=subprocess.DEVNULL))
-    assert all(process.wait() == 0 for process in running)
+    """Everything is known: look all units up again, link and store."""
+    with plan_for(arguments, Options()) as (plan, depot):
+        build_library(plan, depot, Limits(2), BuildProgress())
+    command = [sys.executable, "-m", "flashdepot", "build", "--profile", arguments.profile]
+    command += ["--arch", arguments.arch, "--depot", str(arguments.depot), "--json"]
+    times: list[float] = []
+    for _ in range(WARM_RUNS + 1):
+        depot.artifacts.remove(plan.recipe.key)
+        shutil.rmtree(depot.layout.library(plan.recipe.key), ignore_errors=True)
+        begun = time.monotonic()
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        times.append(round(time.monotonic() - begun, 2))
+        units = json.loads(done.stdout)["units"]
+        assert units["compiled"] == 0, units
+    runs = {"median": round(statistics.median(times[1:]), 2), "runs": times[1:]}
+    return {"units": len(plan.recipe.selection.units), "cores": arguments.cores, "flashdepot": runs}
 
 
 def front_end(arguments: argparse.Namespace) -> dict[str, Any]:
     """CPU-seconds of some units for several architectures: one front-end pass against upstream's one each."""
-    depot = Depot(arguments.depot)
-    units = [parse_unit(name) for name in arguments.units.split(",")]
-    commands: dict[tuple[str, str], list[str]] = {}
-    folder = Path(tempfile.mkdtemp())
-    root = folder
+    found: dict[str, dict[str, float]] = {}
     for label, options in (("ours", Options("shared", "size")), ("upstream", Options("native", "none"))):
-        plan, _ = plan_for(depot, library_request(profile="full", arch=arguments.arch), options)
-        root = plan.tree.root
-        selection = Selection(frozenset(u for u in units if u), plan.recipe.selection.features)
-        chosen = replace(plan, recipe=replace(plan.recipe, selection=selection))
-        places = plan.places(folder)
-        for compilation in chosen.compilations():
-            if compilation.unit:
-                output = folder / label / f"{compilation.name}.o"
-                output.parent.mkdir(exist_ok=True)
-                commands[compilation.name, label] = compilation.command(places, plan.programs, output)
-                if label == "upstream":
-                    commands[compilation.name, label] += ["--threads", "4"]  # upstream's default
-    children = {}
-    for key, command in commands.items():
-        environment = {**os.environ, "TMPDIR": str(folder)}
-        children[key] = Child(command, cwd=root, env=environment, log=folder / f"{'-'.join(key)}.log")
-    costs: dict[tuple[str, str], Cost] = {key: child.wait() for key, child in children.items()}
-    for key, cost in costs.items():
-        assert cost.status == 0, (folder / f"{'-'.join(key)}.log").read_text()[-2000:]
-    rows = {}
-    for name in sorted({name for name, _ in costs}):
-        ours, theirs = costs[name, "ours"].cpu_seconds, costs[name, "upstream"].cpu_seconds
-        rows[name] = {"ours": round(ours, 1), "upstream": round(theirs, 1), "ratio": round(ours / theirs, 3)}
-    shutil.rmtree(folder)
+        with plan_for(arguments, options) as (plan, depot):
+            units = arguments.units.split(",")
+            for record in compile_afresh(plan, units, depot, Limits(arguments.jobs, arguments.memory), Watch()):
+                unit = next((name for name in units if name in record.name), record.name)
+                costs = found.setdefault(unit, {"ours": 0.0, "upstream": 0.0})
+                costs[label] += record.cpu_seconds
+    rows = {
+        name: {"ours": round(cost["ours"], 1), "upstream": round(cost["upstream"], 1)}
+        | {"ratio": round(cost["ours"] / cost["upstream"], 3)}
+        for name, cost in sorted(found.items())
+    }
     return {"arch": arguments.arch, "cpu_seconds": rows}
 
 

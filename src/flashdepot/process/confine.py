@@ -51,25 +51,8 @@ _REFUSED = {
             *(248, 249, 250),  # keys
             *(155, 161, 165, 166, 272, 308),  # mounts and namespaces
             *(133, 259, 303, 304),  # devices, and files by their handles
-            *(
-                163,
-                164,
-                167,
-                168,
-                169,
-                170,
-                171,
-                172,
-                173,
-                175,
-                176,
-                179,
-                227,
-                246,
-                305,
-                313,
-                320,
-            ),  # what only root may
+            *(163, 164, *range(167, 174), 175, 176, 179),  # what only root may
+            *(227, 246, 305, 313, 320),
             *(103, 298, 300, 321, 323),  # the kernel's log, counters, watches and programs
         ),
     ),
