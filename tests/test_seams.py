@@ -27,7 +27,7 @@ from flashdepot.build.schedule import Capacity, History
 from flashdepot.cli.app import app
 from flashdepot.cli.common import View
 from flashdepot.cli.options import _OPTIONS as OPTIONS
-from flashdepot.cli.resolve_page import describe
+from flashdepot.cli.resolve_commands import describe
 from flashdepot.depot import Depot
 from flashdepot.errors import UsageError
 from flashdepot.events import BuildProgress, Events

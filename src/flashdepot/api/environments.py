@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from flashdepot.api.acquire import Context, LibraryPlan, acquire, plan_need, wheel_of
 from flashdepot.depot import Depot
@@ -127,7 +127,7 @@ class InstallResult(msgspec.Struct, frozen=True):
             "torch": done.imported.torch,
             "module": str(done.imported.module),
             "installer": done.installer,
-            "numbers": done.numbers.to_json(),
+            "numbers": asdict(done.numbers),
             **({"names": list(self.names)} if self.names else {}),
             "seconds": round(self.seconds, 3),
         }

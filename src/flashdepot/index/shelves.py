@@ -154,7 +154,11 @@ def questions(wheels: Sequence[IndexedWheel]) -> tuple[Selector, ...]:
 
 
 def _is_served(gpu: KnownArchitecture, wheels: Sequence[IndexedWheel]) -> bool:
-    there = [wheel for wheel in wheels if "Jetson" not in gpu.gpus or wheel.platform.machine == "aarch64"]
+    there = [
+        wheel
+        for wheel in wheels
+        if not any(name in gpu.gpus for name in ("Jetson", "GB10")) or wheel.platform.machine == "aarch64"
+    ]
     return any(code.runs_on(gpu.architecture) for wheel in there for code in wheel.sass)
 
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
-from msgspec.structs import asdict
 from packaging.utils import canonicalize_name
 
 from flashdepot.errors import FlashdepotError, IntegrityError
@@ -73,10 +71,6 @@ class Numbers(msgspec.Struct, frozen=True):
     right: int = 0
     skipped: int = 0
     not_run: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """All fields."""
-        return asdict(self)
 
 
 def verify_import(environment: PythonEnvironment, version: str) -> Imported:
