@@ -24,7 +24,7 @@ def link(_target: TargetSpec, _zig: Zig, objects: Sequence[Path], _native: Path,
     return Linked({"lib/static/library.a": made})
 
 
-PLAN9 = System(LINUX, ".9", ("-DPLAN9",), ("-plan9",), (), {}, link)
+PLAN9 = System(LINUX, ".9", ("-DPLAN9",), ("-plan9",), (), (), link)
 ROW = TargetSpec(
     Platform("plan9", "riscv64"), PLAN9, "riscv64-plan9", "riscv64-unknown-plan9", "generic", ("any-plan9",)
 )

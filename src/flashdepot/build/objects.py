@@ -111,7 +111,7 @@ class Linking(msgspec.Struct, frozen=True):
         """What the files next to the libraries say of this system, by its names in their templates."""
         system = self.target.system
         return {
-            **system.file_words,
+            **dict(system.file_words),
             "PLATFORM": str(self.target.platform),
             "SHARED": system.names.shared,
             "STATIC": system.names.static[0],

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,7 +39,7 @@ class System(msgspec.Struct, frozen=True):
     words: tuple[str, ...]
     link_words: tuple[str, ...]
     static_needs: tuple[str, ...]
-    file_words: Mapping[str, str]
+    file_words: tuple[tuple[str, str], ...]
     link: Callable[[TargetSpec, Zig, Sequence[Path], Path, Path], Linked]
 
 
@@ -123,11 +123,11 @@ _LINUX = System(
         "-Wl,-z,relro",
     ),
     static_needs=("dl", "pthread"),
-    file_words={
-        "LINKED_BY": f'IMPORTED_SONAME "{LINUX.shared}"',
-        "RUN_PATH": "-Wl,-rpath,${libdir} ",
-        "STATIC_LIB": f"-l:{LINUX.static[0]}",
-    },
+    file_words=(
+        ("LINKED_BY", f'IMPORTED_SONAME "{LINUX.shared}"'),
+        ("RUN_PATH", "-Wl,-rpath,${libdir} "),
+        ("STATIC_LIB", f"-l:{LINUX.static[0]}"),
+    ),
     link=_link_linux,
 )
 """ELF and the GNU C library."""
@@ -227,11 +227,11 @@ _WINDOWS = System(
         "-build-id:no",
     ),
     static_needs=("kernel32",),
-    file_words={
-        "LINKED_BY": f'IMPORTED_IMPLIB "${{_FlashAttention_root}}/lib/shared/{WINDOWS.shared_linked}"',
-        "RUN_PATH": "",
-        "STATIC_LIB": "-lflashattention",
-    },
+    file_words=(
+        ("LINKED_BY", f'IMPORTED_IMPLIB "${{_FlashAttention_root}}/lib/shared/{WINDOWS.shared_linked}"'),
+        ("RUN_PATH", ""),
+        ("STATIC_LIB", "-lflashattention"),
+    ),
     link=_link_windows,
 )
 """PE and the universal C runtime, which is part of Windows 10 and later."""
