@@ -37,12 +37,12 @@ def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_source_is_compiled_for_it_and_device_code_once_for_all() -> None:
     by_target = {
-        row: replace(COMPILERS, target=row, device_tools=TOOLS, zig=Tool("zig", "0.14", "f" * 64))
+        str(row): replace(COMPILERS, target=row, device_tools=TOOLS, zig=Tool("zig", "0.14", "f" * 64))
         for row in targets.TARGETS
     }
     recipe = make_recipe()
-    ours = {action.name: action for action in fa2_actions(recipe, by_target[ROW])}
-    linux = {action.name: action for action in fa2_actions(recipe, by_target[targets.TARGETS[0]])}
+    ours = {action.name: action for action in fa2_actions(recipe, by_target[str(ROW)])}
+    linux = {action.name: action for action in fa2_actions(recipe, by_target[str(targets.TARGETS[0])])}
     device = {name for name, action in ours.items() if action.suffix == ".fatbin"}
     assert device
     assert all(ours[name] == linux[name] for name in device)
