@@ -171,9 +171,7 @@ def test_every_function_is_callable_whatever_was_imported_before(name) -> None:
     assert callable(getattr(api, name))
 
 
-pytestmark = pytest.mark.nvcc
-
-
+@pytest.mark.nvcc
 def test_the_example_links_the_stored_library_and_prints_what_it_holds(real_depot, quick_library) -> None:
     example = ROOT / "examples/api_get_link_call.py"
     environment = {**os.environ, "FLASHDEPOT_HOME": str(real_depot), "FLASHDEPOT_OFFLINE": "1"}
