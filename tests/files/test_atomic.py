@@ -144,7 +144,7 @@ def test_a_link_in_place_of_a_file_is_replaced_and_not_followed(tmp_path) -> Non
     assert ((tmp_path / "mine").read_bytes(), (tmp_path / "link").read_bytes()) == (b"mine", b"new")
 
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="Windows has no such owners")
+owners = pytest.mark.skipif(os.name != "posix", reason="Windows has no such owners")
 SOMEBODY = 65_000
 """A user that no system has."""
 
@@ -157,15 +157,18 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
+@owners
 def test_what_this_user_made_is_trusted(file) -> None:
     assert planted(file) == planted(file.parent) == ""
 
 
+@owners
 def test_what_everybody_may_write_to_is_not(file) -> None:
     file.chmod(0o666)
     assert planted(file) == "everybody may write to it"
 
 
+@owners
 def test_what_everybody_may_exchange_is_not_but_sticky_folders_are_for_that(file) -> None:
     file.parent.chmod(0o777)
     assert planted(file) == f"everybody may write to its folder, {file.parent}"
@@ -174,6 +177,7 @@ def test_what_everybody_may_exchange_is_not_but_sticky_folders_are_for_that(file
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root makes files of other users")
+@owners
 def test_what_belongs_to_another_user_is_not(file, monkeypatch) -> None:
     os.chown(file, SOMEBODY, -1)
     assert planted(file) == f"it belongs to user {SOMEBODY}"
@@ -182,6 +186,7 @@ def test_what_belongs_to_another_user_is_not(file, monkeypatch) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root makes files of other users")
+@owners
 def test_of_a_link_it_is_the_link_that_counts(file, tmp_path) -> None:
     link = tmp_path / "link"
     link.symlink_to(file)
@@ -193,6 +198,7 @@ def test_of_a_link_it_is_the_link_that_counts(file, tmp_path) -> None:
 
 @pytest.mark.parametrize("name", ["", "relative/folder", "/elsewhere"])
 @pytest.mark.parametrize("users", ["/home/somebody", "", None])
+@owners
 def test_a_users_folders_are_those_that_the_package_for_all_systems_gives(name, users, monkeypatch) -> None:
     if sys.platform != "linux":
         pytest.skip("the package itself is asked on other systems")

@@ -178,9 +178,6 @@ def test_zizmor_finds_nothing() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-pytestmark = pytest.mark.nvcc
-
-
 @pytest.fixture(scope="module")
 def published(flashdepot: Any, quick_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder in which the library's wheel was published, with the report."""
@@ -201,6 +198,7 @@ def wheel_in(folder: Path) -> Path:
     return found
 
 
+@pytest.mark.nvcc
 def test_a_stored_library_is_used_again_and_its_wheel_is_verified(published, manifest) -> None:
     (part,) = read_json(published / REPORT_NAME)["parts"]
     assert (part["recipe_key"], part["wheel"]) == (manifest.recipe_key, wheel_in(published).name)
@@ -216,12 +214,14 @@ def test_a_stored_library_is_used_again_and_its_wheel_is_verified(published, man
         ({"platform": Platform("windows", "x86_64")}, "it has no flashattention.dll"),
     ],
 )
+@pytest.mark.nvcc
 def test_a_wheel_that_does_not_hold_what_its_manifest_says_is_refused(claim, said, published, manifest) -> None:
     verify_wheel(wheel_in(published), manifest)
     with pytest.raises(IntegrityError, match=said):
         verify_wheel(wheel_in(published), replace(manifest, **claim))
 
 
+@pytest.mark.nvcc
 def test_a_wheel_with_one_changed_byte_is_refused(published, manifest, tmp_path) -> None:
     whole = wheel_in(published)
     changed = tmp_path / whole.name
