@@ -47,9 +47,9 @@ def _lacking(request: Request, manifest: Manifest) -> Iterator[str]:
             yield f"was made from {'another source of the same version' if same else f'{project} {made.version}'}"
     if besides := sorted(set(manifest.selection.families) - request.upstreams.keys()):
         yield f"has kernels of {', '.join(besides)} too, which were not asked for (--families all)"
-    if missing := sorted(request.selection.units - manifest.selection.units):
+    if missing := [*dict.fromkeys(map(str, sorted(request.selection.units - manifest.selection.units)))]:
         more = f" and {len(missing) - _UNITS_NAMED} more" if len(missing) > _UNITS_NAMED else ""
-        yield f"lacks {', '.join(map(str, missing[:_UNITS_NAMED]))}{more}"
+        yield f"lacks {', '.join(missing[:_UNITS_NAMED])}{more}"
     if lost := sorted(f.value for f in request.selection.features - manifest.selection.features):
         yield f"lacks the features {', '.join(lost)}"
     if request.cuda_major is not None and manifest.toolchain.cuda.major != request.cuda_major:
