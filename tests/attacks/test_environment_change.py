@@ -220,5 +220,5 @@ def test_a_lock_without_a_digest_is_not_trusted_whatever_it_calls_its_source(bar
     (tmp_path / LOCK_NAME).write_text(text)
     done = flashdepot_in(tmp_path, "install", "--locked", "--python", str(bare_venv.python))
     assert done.returncode == 6, done.stderr
-    assert f"No SHA-256 is published for {filename}" in done.stderr
+    assert f"No SHA-256 is known for {filename}" in done.stderr
     assert bare_venv.contents() == before

@@ -163,7 +163,7 @@ def test_lock_writes_keeps_checks_and_renews(flashdepot_at, tmp_path) -> None:
     path = tmp_path / "flashdepot.lock"
     refused = flashdepot_at("lock", *H100, "--version", "2.8.3")
     assert (refused.returncode, path.exists()) == (6, False)
-    assert "No SHA-256 is published" in refused.stderr
+    assert "No SHA-256 is known" in refused.stderr
     assert flashdepot_at("lock", *H100, "--version", "2.8.3", "--accept-unverified").returncode == 0
     first = path.read_bytes()
     assert b'torch = "2.8.0+cu128"' in first

@@ -236,7 +236,7 @@ def test_a_release_without_digests_leaves_one_question_and_a_flag(command, relea
     assert "install asks, or takes --accept-unverified" in command("--dry-run").err
     refused = command()
     assert refused.code == 6
-    assert "No SHA-256 is published" in refused.err
+    assert "No SHA-256 is known" in refused.err
     assert "--accept-unverified" in refused.err
     done = command("--accept-unverified", "--json")
     assert json.loads(done.out)["wheel"]["sha256"] == digest
@@ -259,7 +259,7 @@ def test_an_unverified_wheel_is_pinned_when_it_is_accepted(
     before = environment.contents()
     done = command("--source", source)
     assert done.code == 6
-    assert "No SHA-256 is published" in done.err
+    assert "No SHA-256 is known" in done.err
     assert environment.contents() == before
     done = command("--source", source, "--accept-unverified")
     assert done.code == 0, done.err

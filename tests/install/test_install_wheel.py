@@ -74,7 +74,7 @@ def test_a_wheel_that_arrives_is_installed(command, server, good, environment, i
 
 FAILING: dict[str, tuple[dict[str, object], list[str], int, str]] = {
     "another digest": ({}, ["--sha256", "0" * 64], 6, "is not the expected file: its SHA-256 is"),
-    "no digest": ({}, [], 6, "No SHA-256 is published"),
+    "no digest": ({}, [], 6, "No SHA-256 is known"),
     "always cut off": (
         {"faults": [Fault(drop_after=50_000)] * FOREVER, "ranges": False},
         ["D"],

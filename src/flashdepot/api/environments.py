@@ -219,5 +219,5 @@ def install(
 def _accepted(address: WheelAddress, events: Events) -> bool:
     if address.sha256:
         return False
-    question = f"No SHA-256 is published for {address.filename}: only {address.host} says what it should be."
+    question = f"No SHA-256 is known for {address.filename}: only {address.host} says what it should be."
     return events.confirm(f"{question} Take it, and pin what comes?")

@@ -247,7 +247,7 @@ def lock_decision(judged: Judged, request: WheelRequest, *, accept_unverified: b
     lock = Lock.of(candidate, request.facts)
     if lock.locked.needs_digest and not accept_unverified:
         raise IntegrityError(
-            f"No SHA-256 is published for {candidate.name}, of {candidate.wheel.source}: its bytes cannot be pinned.",
+            f"No SHA-256 is known for {candidate.name}, of {candidate.wheel.source}: its bytes cannot be pinned.",
             hint="--accept-unverified locks its address; the first 'flashdepot install' of the lock records the digest.",
         )
     return lock

@@ -110,7 +110,7 @@ def require_digest(address: WheelAddress, *, accept_unverified: bool) -> None:
     """Stop before an address for whose bytes there is only its own server's word, whatever its source is called."""
     if not address.sha256 and not accept_unverified:
         raise IntegrityError(
-            f"No SHA-256 is published for {address.filename}: what {address.shown} serves could not be verified.",
+            f"No SHA-256 is known for {address.filename}: what {address.shown} serves could not be verified.",
             hint="Add --accept-unverified to take what comes and pin its digest in flashdepot.lock, or "
             "--wheel URL --sha256 DIGEST if you know it.",
         )
