@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import PurePosixPath
+from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -46,16 +46,15 @@ class ManifestFile(msgspec.Struct, frozen=True):
 
 def _is_place(text: str) -> bool:
     """Whether a text is a relative path as every system understands it, spelled in the one way there is."""
-    path = PurePosixPath(text)
-    foreign = any(character in "\\:" or not character.isprintable() for character in text)
-    return bool(path.parts) and str(path) == text and ".." not in path.parts and not path.is_absolute() and not foreign
+    proper = all(part not in {"", ".", ".."} for part in text.split("/"))
+    return proper and text.isprintable() and "\\" not in text and ":" not in text
 
 
 def _require_apart(files: Sequence[ManifestFile]) -> None:
     """:raises ValueError: when two files have one place, or a file is where another one needs a folder."""
     places = [file.path for file in files]
     folders = {place.rpartition("/")[0] for place in places}
-    parents = {str(parent) for folder in folders if folder for parent in PurePosixPath(folder, "_").parents}
+    parents = {parent for folder in folders for parent in accumulate(folder.split("/"), "{}/{}".format)}
     if len({*places, MANIFEST_NAME}) != len(places) + 1 or parents & {*places, MANIFEST_NAME}:
         raise ValueError("two of its files have the same place")
 

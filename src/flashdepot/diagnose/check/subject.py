@@ -291,15 +291,16 @@ def _imported(archive: zipfile.ZipFile, modules: Iterable[str]) -> Iterator[str]
     queue += [name.removesuffix(".py") for name in sources if re.fullmatch(r"[^/]+/__init__\.py", name)]
     queue += [name for name in modules if "/" not in name]
     reached = set(queue)
+    yield from reached
     while queue:
         place = queue.popleft()
-        yield place
         info = sources.get(f"{place}.py")
         if info is None or info.file_size > _LONGEST:
             continue
         for name in _names(archive.read(info), place):
             new = {place for place in _places(name, sources) if place not in reached}
             reached |= new
+            yield from new  # before the others are read: who asks for one of them may stop here
             queue += new
 
 
