@@ -141,8 +141,7 @@ def _line(done: PartReport) -> str:
 
 def _summary(report: PublishReport) -> str:
     signed = f", signed by {report.signer}" if report.signer else ""
-    failed = report.count(FAILED)
     return (
-        f"{len(report.parts)} parts: {report.count('built')} built, {report.count('fetched')} fetched, "
-        f"{report.count('hit')} were there, {failed or 'none'} failed{signed}."
+        f"Parts: {len(report.parts)}; built {report.count('built')}, fetched {report.count('fetched')}, "
+        f"there already {report.count('hit')}, failed {report.count(FAILED)}{signed}."
     )

@@ -140,7 +140,9 @@ def _require_address(url: str) -> None:
             "use ~/.netrc for https, and each cloud's own variables and files for the others"
         )
     if parts.scheme not in SCHEMES:
-        raise ValueError(f"'{url[:100]}' is not the address of a remote: expected {', '.join(SCHEMES)}, then ://")
+        raise ValueError(
+            f"'{url[:100]}' is not the address of a remote: expected {', '.join(SCHEMES)}, then ://; for a folder file:///DIR"
+        )
     if parts.query or parts.fragment:
         raise ValueError(f"'{url[:100]}' has a query or a fragment, and a remote is a folder")
     if parts.scheme == "file" and (parts.netloc or not parts.path.startswith("/")):
