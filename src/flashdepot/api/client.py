@@ -205,7 +205,8 @@ class Client:
         if isinstance(log, str):
             log = Path(log) if "\n" not in log and Path(log).is_file() else io.BytesIO(log.encode())
         if isinstance(log, Path):
-            log = io.BytesIO(log.read_bytes())
+            with log.open("rb") as file:
+                return api.explain(file, self._given.saved)
         if not isinstance(log.read(0), bytes):
             raise UsageError("The log is open for text, and is read as bytes.", hint='open(path, "rb")')
         return api.explain(log, self._given.saved)

@@ -20,23 +20,18 @@ from flashdepot.model.codec import canonical_json
 
 _CHUNK = 1 << 20
 _DEVICES = Path("/dev")
-_READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
-"""To read bytes, and not to wait for anyone who writes to a pipe."""
 
 
 def sha256_file(path: Path) -> str:
     """SHA-256 of a file's bytes, in hexadecimal; :raises OSError: for what is not a regular file and might never end."""
-    descriptor = os.open(path, _READ)  # without an object of Python's: a hit reads hundreds of small files
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
+
+    def without_waiting(name: str, flags: int) -> int:  # for anyone who writes to a pipe
+        return os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
+
+    with open(path, "rb", buffering=0, opener=without_waiting) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
-        digest, at_once = hashlib.sha256(), min(_CHUNK, status.st_size + 1)
-        while chunk := os.read(descriptor, at_once):
-            digest.update(chunk)
-    finally:
-        os.close(descriptor)
-    return digest.hexdigest()
+        return sha256_of(file)
 
 
 def sha256_of(file: IO[bytes] | FileIO) -> str:

@@ -182,7 +182,6 @@ def probe(python: str | None = None, depot: Path | None = None, *, tools: bool =
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415  (a depot hit needs none of these)
 
     from flashdepot.host import surroundings  # noqa: PLC0415
-    from flashdepot.host.probe import nvidia_devices  # noqa: PLC0415
     from flashdepot.host.surroundings import probe_disks, system_cxx_versions  # noqa: PLC0415
     from flashdepot.host.tools import find_compilers, find_toolkits  # noqa: PLC0415
 

@@ -291,7 +291,7 @@ def _imported(archive: zipfile.ZipFile, modules: Iterable[str]) -> Iterator[str]
     queue += [name.removesuffix(".py") for name in sources if re.fullmatch(r"[^/]+/__init__\.py", name)]
     queue += [name for name in modules if "/" not in name]
     reached = set(queue)
-    yield from reached
+    yield from queue
     while queue:
         place = queue.popleft()
         info = sources.get(f"{place}.py")
