@@ -98,7 +98,7 @@ def test_a_remote_that_failed_is_not_asked_again_in_the_same_run(pushed, reader,
     server.seen.clear()
     opened = reader.remotes(team)
     for _ in range(5):
-        opened.fetch_actions(reader.depot, {make_record().intent_key}, make_record().inputs.get, lambda _: None)
+        opened.first(lambda remote: remote.offers(REQUEST))
     assert len(server.seen) == 1
 
 
@@ -220,11 +220,11 @@ def test_a_remote_that_never_answers_costs_its_time_once_and_the_next_one_is_hea
 ) -> None:
     remotes = reader.remotes(*silent, team)
     began = time.monotonic()
-    assert remotes.fetch_recipe(reader.depot, pushed.recipe_key, Events()) == pushed
+    assert remotes.first(lambda remote: remote.fetch_recipe(reader.depot, pushed.recipe_key, Events())) == pushed
     assert sum("is not used from here on" in warning for warning in reader.warnings) == len(silent)
     first = time.monotonic() - began
     assert first >= len(silent)
-    assert remotes.fetch_recipe(reader.depot, pushed.recipe_key, Events()) == pushed
+    assert remotes.first(lambda remote: remote.fetch_recipe(reader.depot, pushed.recipe_key, Events())) == pushed
     assert time.monotonic() - began - first < 1
 
 
@@ -246,10 +246,8 @@ def test_who_has_no_remote_imports_nothing_that_speaks_with_one(tmp_path) -> Non
         "before = set(sys.modules)\n"
         "remotes = configured_remotes()\n"
         "depot = open_depot()\n"
-        "assert remotes.offers(REQUEST) is None\n"
-        "assert remotes.fetch_library(depot, REQUEST, Events()) is None\n"
-        "assert remotes.fetch_recipe(depot, 'a' * 64, Events()) is None\n"
-        "remotes.fetch_actions(depot, {'a' * 64}, lambda _: None, print)\n"
+        "assert remotes.first(lambda remote: remote.offers(REQUEST)) is None\n"
+        "assert depot.remotes.first(lambda remote: remote.fetch_library(depot, REQUEST, Events())) is None\n"
         "print(*sorted(set(sys.modules) - before))\n"
     )
     environment = {

@@ -245,7 +245,7 @@ class Party:
 
     def fetch(self, *remotes: RemoteSettings, request: Request = REQUEST) -> Manifest | None:
         """What read-through gives; whatever it gives is whole."""
-        found = self.remotes(*remotes).fetch_library(self.depot, request, Events())
+        found = self.remotes(*remotes).first(lambda remote: remote.fetch_library(self.depot, request, Events()))
         if found is not None:
             assert self.depot.load_intact(found.recipe_key) == found
         assert found is not None or self.depot.find(request).taken is None
@@ -257,7 +257,8 @@ class Party:
         """What read-through gives for a compiler run whose inputs are those of the record, but for those given."""
         record = record or make_record()
         digests = {**record.inputs, **now}
-        self.remotes(*remotes).fetch_actions(self.depot, {record.intent_key}, digests.get, lambda _: None)
+        wanted = {record.intent_key}
+        self.remotes(*remotes).first(lambda remote: remote.fetch_units(self.depot, wanted, digests.get, lambda _: None))
         return self.depot.actions.find(record.intent_key, digests.get)
 
 

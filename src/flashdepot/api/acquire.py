@@ -103,7 +103,9 @@ def acquire(
         return LibraryResult("hit", pinned, depot.libraries.materialise(pinned))
     if not exactly:
         choice = depot.find(need.request)
-        found = choice.taken or depot.remotes.fetch_library(depot, need.request, context.events)
+        found = choice.taken or depot.remotes.first(
+            lambda remote: remote.fetch_library(depot, need.request, context.events)
+        )
         if found is not None:
             units = len(need.request.selection.units)
             came = "hit" if choice.taken else "fetched"
@@ -143,7 +145,9 @@ def _build(need: Need, context: Context, options: Options | None) -> LibraryResu
 
 def _pinned(recipe_key: str, context: Context) -> Manifest:
     depot = context.depot
-    manifest = depot.load_intact(recipe_key) or depot.remotes.fetch_recipe(depot, recipe_key, context.events)
+    manifest = depot.load_intact(recipe_key) or depot.remotes.first(
+        lambda remote: remote.fetch_recipe(depot, recipe_key, context.events)
+    )
     if manifest is None:
         raise MissingToolError(
             f"The lock pins our wheel over the library {recipe_key[:12]}, and neither the depot {depot.root} nor a remote "
@@ -186,8 +190,8 @@ def plan_need(
         choice = depot.find(need.request)
         if choice.taken is not None:
             return LibraryPlan(stored=choice.taken)
-        if (offered := depot.remotes.offers(need.request)) is not None:
-            return LibraryPlan(offered=offered)
+        if offered := depot.remotes.first(lambda remote: remote.offers(need.request)):
+            return LibraryPlan(offered=offered[0].summary)
         _tell_rejected(choice, context.events)
     machine, limits = probe(depot=depot.root), _surveyed(context.limits)
     found = Making(need, depot, machine, limits, options or Options()).foresee()

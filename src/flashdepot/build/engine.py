@@ -194,9 +194,8 @@ class Engine:
     def _look_up(self) -> None:
         """Ask the depot, and then the remotes, for every action that can be asked for now and was not yet."""
         while missing := self._missing():
-            self.depot.remotes.fetch_actions(
-                self.depot, {self._intents[name] for name in missing}, self.executor.digest, self.progress.note
-            )
+            wanted, digest = {self._intents[name] for name in missing}, self.executor.digest
+            self.depot.remotes.first(lambda one: one.fetch_units(self.depot, wanted, digest, self.progress.note))  # noqa: B023
             for name in missing:
                 self._is_stored(name)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -26,40 +26,25 @@ if TYPE_CHECKING:
     from flashdepot.depot.actions import Actions
     from flashdepot.files.locks import HeldLock
 
+_T = TypeVar("_T")
+
 
 class NoRemotes:
-    """What a depot asks other machines for, where there are none; :class:`flashdepot.remotes.Remotes` asks those there are.
+    """The remotes of a depot that has none; :class:`flashdepot.remotes.Remotes` are those that are set.
 
-    Whatever remotes lack or do wrong is a miss and a warning, and never an error of the caller.
+    What a remote lacks or does wrong is a miss and a warning, and never an error of the caller.
     """
 
     def all(self) -> Sequence[object]:
-        """Those that there are."""
+        """Every remote."""
         return ()
 
-    def offers(self, request: Request) -> Manifest | None:  # noqa: ARG002
-        """What :meth:`fetch_library` would fetch; its ``actions`` are left out. Nothing is downloaded."""
+    def first(self, ask: Callable[[Any], _T | None]) -> _T | None:  # noqa: ARG002
+        """The first answer of all remotes, in order; ``ask`` is called with a :class:`flashdepot.remotes.remote.OpenRemote`."""
         return None
-
-    def fetch_library(self, depot: Depot, request: Request, events: Events) -> Manifest | None:  # noqa: ARG002
-        """Put a library that serves a request into a depot, if there is one."""
-        return None
-
-    def fetch_recipe(self, depot: Depot, recipe_key: str, events: Events) -> Manifest | None:  # noqa: ARG002
-        """Put the library of exactly this recipe into a depot, if there is one."""
-        return None
-
-    def fetch_actions(
-        self,
-        depot: Depot,
-        intents: Collection[str],
-        current_digest: Callable[[str], str | None],
-        note: Callable[[str], None],
-    ) -> None:
-        """Put those of some compiler runs into a depot that others have made of inputs with the same digests."""
 
     def share(self, depot: Depot, manifest: Manifest, events: Events) -> None:
-        """Give a library that was made here, and the compiler runs behind it, to those that want it."""
+        """Push a library that was built here, and the compiler runs behind it, to the remotes that are set for that."""
 
 
 class DepotChoice(msgspec.Struct, frozen=True):

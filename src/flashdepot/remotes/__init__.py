@@ -5,7 +5,7 @@ Importing this costs next to nothing, because a hit of the depot needs no remote
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from flashdepot.events import Events
     from flashdepot.model.manifest import Manifest
     from flashdepot.model.remote import RemoteSettings
-    from flashdepot.model.request import Request
     from flashdepot.remotes.remote import OpenRemote
 
 
@@ -50,29 +49,15 @@ class Remotes(NoRemotes):
         """The same remotes, to which nothing that is built is pushed by itself."""
         return Remotes(lambda: [replace(remote, push=False) for remote in self._settings()], self._warn)
 
-    def offers(self, request: Request) -> Manifest | None:
-        """See :class:`NoRemotes`."""
-        found = self._first(lambda remote: remote.offers(request))
-        return found[0].summary if found else None
-
-    def fetch_library(self, depot: Depot, request: Request, events: Events) -> Manifest | None:
-        """See :class:`NoRemotes`."""
-        return self._first(lambda remote: remote.fetch_library(depot, request, events))
-
-    def fetch_recipe(self, depot: Depot, recipe_key: str, events: Events) -> Manifest | None:
-        """See :class:`NoRemotes`."""
-        return self._first(lambda remote: remote.fetch_recipe(depot, recipe_key, events))
-
-    def fetch_actions(
-        self,
-        depot: Depot,
-        intents: Collection[str],
-        current_digest: Callable[[str], str | None],
-        note: Callable[[str], None],
-    ) -> None:
-        """See :class:`NoRemotes`."""
-        if wanted := set(intents):
-            self._first(lambda remote: remote.fetch_units(depot, wanted, current_digest, note))
+    def first(self, ask: Callable[[OpenRemote], _T | None]) -> _T | None:
+        """The first answer that is one, of all remotes in order; one that fails is not asked again."""
+        for remote in self._usable():
+            try:
+                if answer := ask(remote):
+                    return answer
+            except FlashdepotError as error:  # noqa: PERF203  (a loop of a few remotes)
+                remote.fail(error)
+        return None
 
     def share(self, depot: Depot, manifest: Manifest, events: Events) -> None:
         """See :class:`NoRemotes`."""
@@ -105,16 +90,6 @@ class Remotes(NoRemotes):
 
             self._opened = [OpenRemote(trust, self._warn) for trust in trust_of(settings)]
         return self._opened
-
-    def _first(self, ask: Callable[[OpenRemote], _T | None]) -> _T | None:
-        """The first answer that is one, of all remotes in order; one that fails is not asked again."""
-        for remote in self._usable():
-            try:
-                if answer := ask(remote):
-                    return answer
-            except FlashdepotError as error:  # noqa: PERF203  (a loop of a few remotes)
-                remote.fail(error)
-        return None
 
     def _usable(self) -> Iterator[OpenRemote]:
         """Each remote that may be asked and has not failed."""

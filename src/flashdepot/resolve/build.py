@@ -125,7 +125,9 @@ class Making:
         with events.building() as progress, depot.workspace() as work:
             plan, units = self._plan(progress, work), len(request.selection.units)
             stored = depot.load_intact(plan.recipe.key)
-            found = stored or depot.remotes.fetch_recipe(depot, plan.recipe.key, _Fetching(progress))
+            found = stored or depot.remotes.first(
+                lambda remote: remote.fetch_recipe(depot, plan.recipe.key, _Fetching(progress))
+            )
             if found is not None:
                 came = "hit" if stored else "fetched"
                 return LibraryResult(came, found, depot.libraries.materialise(found), 0, units)

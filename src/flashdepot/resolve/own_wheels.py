@@ -98,8 +98,8 @@ class OwnWheels:
             if (stored := self._depot.find(need.request).taken) is not None:
                 self._there[key] = (Origin.DEPOT, stored)
             else:
-                offered = self._depot.remotes.offers(need.request)
-                self._there[key] = (Origin.REMOTE, offered) if offered is not None else None
+                offered = self._depot.remotes.first(lambda remote: remote.offers(need.request))
+                self._there[key] = (Origin.REMOTE, offered[0].summary) if offered else None
         return self._there[key]
 
 
