@@ -10,8 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from struct import calcsize
+from textwrap import wrap
 
 SOURCE = Path(__file__).parents[1] / "src/flashdepot"
 HEADER = SOURCE / "native/include/flash_attention.h"
@@ -118,23 +121,43 @@ def _code(field: Value) -> tuple[str, str]:
     return field.name, f"{calcsize(code)}x" if field.name.startswith("reserved") else code
 
 
+_LAYOUT = '''"""The structs and constants of flash_attention.h. Written by scripts/renew_abi.py."""
+
+{constants}
+
+_TENSOR = (
+{tensor}
+)
+
+
+def _fields(table: str) -> tuple[tuple[str, str], ...]:
+    """Each field and its code in module struct. A line has a code and the names of the fields that have it."""
+    found = []
+    for code, *names in map(str.split, table.strip().splitlines()):
+        for name in names:
+            found += [(f"{{name}}.{{part}}", of) for part, of in _TENSOR] if code == "tensor" else [(name, code)]
+    return tuple(found)
+
+'''
+
+
 def layout(header: str) -> str:
     """The text of layout.py. What is reserved is packed as zeros, and any pointer is ``P``."""
     structs, constants = read_fields(header), read_constants(header)
 
     def rows(struct: str) -> Iterator[str]:
-        for field in structs[struct]:
-            within = field.type in structs and not field.pointer
-            yield f'    *_tensor("{field.name}"),' if within else '    ("{}", "{}"),'.format(*_code(field))
+        # fa_const_tensor is laid out as fa_tensor is.
+        kinds = ((f.name, "tensor") if f.type in structs and not f.pointer else _code(f) for f in structs[struct])
+        for code, fields in groupby(kinds, key=itemgetter(1)):
+            line = " ".join((code, *(name for name, _ in fields)))
+            yield from wrap(line, 114, initial_indent=" " * 4, subsequent_indent=f"    {code} ")
 
-    # fa_const_tensor is laid out as fa_tensor is.
-    parts = [f'        (f"{{name}}.{name}", "{code}"),' for name, code in codes(structs, "fa_tensor")]
-    lines = ['"""The structs and constants of flash_attention.h. Written by scripts/renew_abi.py."""', ""]
-    lines += [f"{name.partition('_')[2]} = {constants[f'FA_{name}'][0]}" for name in USED]
-    lines += ["", "", "def _tensor(name: str) -> tuple[tuple[str, str], ...]:", "    return (", *parts, "    )", ""]
-    for struct, constant in STRUCTS.items():
-        lines += ["", f"{constant} = (", *rows(struct), ")"]
-    return "\n".join(lines) + "\n"
+    found = "\n".join(f"{name.partition('_')[2]} = {constants[f'FA_{name}'][0]}" for name in USED)
+    tensor = "\n".join(f'    ("{name}", "{code}"),' for name, code in codes(structs, "fa_tensor"))
+    tables = (
+        "\n".join(("", f'{constant} = _fields("""', *rows(struct), '""")', "")) for struct, constant in STRUCTS.items()
+    )
+    return _LAYOUT.format(constants=found, tensor=tensor) + "".join(tables)
 
 
 def bindings(header: str) -> str:

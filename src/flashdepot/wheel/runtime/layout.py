@@ -10,124 +10,70 @@ ROTARY_INTERLEAVED = 8
 DETERMINISTIC = 16
 EMPTY_LSE_NEG_INF = 32
 
-
-def _tensor(name: str) -> tuple[tuple[str, str], ...]:
-    return (
-        (f"{name}.data", "P"),
-        (f"{name}.batch_stride", "q"),
-        (f"{name}.row_stride", "q"),
-        (f"{name}.head_stride", "q"),
-        (f"{name}.reserved0", "8x"),
-        (f"{name}.reserved1", "8x"),
-    )
-
-
-FORWARD_FIELDS = (
-    ("size", "I"),
-    ("flags", "I"),
-    ("device", "i"),
-    ("dtype", "i"),
-    ("stream", "P"),
-    ("batch", "i"),
-    ("seqlen_q", "i"),
-    ("seqlen_k", "i"),
-    ("heads_q", "i"),
-    ("heads_k", "i"),
-    ("head_dim", "i"),
-    ("total_q", "q"),
-    ("total_k", "q"),
-    ("scale", "f"),
-    ("softcap", "f"),
-    ("dropout", "f"),
-    ("num_splits", "i"),
-    ("window_left", "i"),
-    ("window_right", "i"),
-    *_tensor("q"),
-    *_tensor("k"),
-    *_tensor("v"),
-    *_tensor("o"),
-    ("lse", "P"),
-    ("workspace", "P"),
-    ("workspace_bytes", "Q"),
-    ("alibi_slopes", "P"),
-    ("alibi_batch_stride", "q"),
-    ("cu_seqlens_q", "P"),
-    ("cu_seqlens_k", "P"),
-    ("seqused_k", "P"),
-    ("leftpad_k", "P"),
-    ("block_table", "P"),
-    ("block_table_stride", "q"),
-    ("page_size", "i"),
-    ("seqlen_new", "i"),
-    *_tensor("k_new"),
-    *_tensor("v_new"),
-    ("cache_seqlens", "P"),
-    ("cache_batch_idx", "P"),
-    ("rotary_cos", "P"),
-    ("rotary_sin", "P"),
-    ("rotary_dim", "i"),
-    ("rotary_seqlen", "i"),
-    ("seed", "Q"),
-    ("offset", "Q"),
-    ("seed_ptr", "P"),
-    ("offset_ptr", "P"),
-    ("offset_intragraph", "Q"),
-    ("rng_state", "P"),
-    ("p_debug", "P"),
-    ("family", "i"),
-    ("head_dim_v", "i"),
-    ("sink", "P"),
-    ("seqused_q", "P"),
-    ("attention_chunk", "i"),
-    ("out_dtype", "i"),
-    *_tensor("qv"),
-    ("q_descale", "P"),
-    ("k_descale", "P"),
-    ("v_descale", "P"),
-    ("descale_batch_stride", "q"),
-    ("descale_head_stride", "q"),
+_TENSOR = (
+    ("data", "P"),
+    ("batch_stride", "q"),
+    ("row_stride", "q"),
+    ("head_stride", "q"),
+    ("reserved0", "8x"),
+    ("reserved1", "8x"),
 )
 
-BACKWARD_FIELDS = (
-    ("size", "I"),
-    ("flags", "I"),
-    ("device", "i"),
-    ("dtype", "i"),
-    ("stream", "P"),
-    ("batch", "i"),
-    ("seqlen_q", "i"),
-    ("seqlen_k", "i"),
-    ("heads_q", "i"),
-    ("heads_k", "i"),
-    ("head_dim", "i"),
-    ("total_q", "q"),
-    ("total_k", "q"),
-    ("scale", "f"),
-    ("softcap", "f"),
-    ("dropout", "f"),
-    ("family", "i"),
-    ("window_left", "i"),
-    ("window_right", "i"),
-    *_tensor("q"),
-    *_tensor("k"),
-    *_tensor("v"),
-    *_tensor("o"),
-    *_tensor("d_o"),
-    *_tensor("dq"),
-    *_tensor("dk"),
-    *_tensor("dv"),
-    ("lse", "P"),
-    ("softmax_d", "P"),
-    ("workspace", "P"),
-    ("workspace_bytes", "Q"),
-    ("alibi_slopes", "P"),
-    ("alibi_batch_stride", "q"),
-    ("cu_seqlens_q", "P"),
-    ("cu_seqlens_k", "P"),
-    ("rng_state", "P"),
-    ("d_lse", "P"),
-    ("sink", "P"),
-    ("d_sink", "P"),
-    ("head_dim_v", "i"),
-    ("reserved0", "4x"),
-)
+
+def _fields(table: str) -> tuple[tuple[str, str], ...]:
+    """Each field and its code in module struct. A line has a code and the names of the fields that have it."""
+    found = []
+    for code, *names in map(str.split, table.strip().splitlines()):
+        for name in names:
+            found += [(f"{name}.{part}", of) for part, of in _TENSOR] if code == "tensor" else [(name, code)]
+    return tuple(found)
+
+
+FORWARD_FIELDS = _fields("""
+    I size flags
+    i device dtype
+    P stream
+    i batch seqlen_q seqlen_k heads_q heads_k head_dim
+    q total_q total_k
+    f scale softcap dropout
+    i num_splits window_left window_right
+    tensor q k v o
+    P lse workspace
+    Q workspace_bytes
+    P alibi_slopes
+    q alibi_batch_stride
+    P cu_seqlens_q cu_seqlens_k seqused_k leftpad_k block_table
+    q block_table_stride
+    i page_size seqlen_new
+    tensor k_new v_new
+    P cache_seqlens cache_batch_idx rotary_cos rotary_sin
+    i rotary_dim rotary_seqlen
+    Q seed offset
+    P seed_ptr offset_ptr
+    Q offset_intragraph
+    P rng_state p_debug
+    i family head_dim_v
+    P sink seqused_q
+    i attention_chunk out_dtype
+    tensor qv
+    P q_descale k_descale v_descale
+    q descale_batch_stride descale_head_stride
+""")
+
+BACKWARD_FIELDS = _fields("""
+    I size flags
+    i device dtype
+    P stream
+    i batch seqlen_q seqlen_k heads_q heads_k head_dim
+    q total_q total_k
+    f scale softcap dropout
+    i family window_left window_right
+    tensor q k v o d_o dq dk dv
+    P lse softmax_d workspace
+    Q workspace_bytes
+    P alibi_slopes
+    q alibi_batch_stride
+    P cu_seqlens_q cu_seqlens_k rng_state d_lse sink d_sink
+    i head_dim_v
+    4x reserved0
+""")
