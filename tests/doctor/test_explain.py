@@ -13,7 +13,7 @@ from flashdepot.diagnose.explain import explain, explained
 from flashdepot.diagnose.explain.lines import read_chunks, strip_prefixes
 from flashdepot.diagnose.explain.machine import built_for
 from flashdepot.diagnose.explain.pattern import Screen
-from flashdepot.errors import CompileError
+from flashdepot.errors import CompileError, MissingToolError
 from flashdepot.model.host import CudaToolkit, Gpu, HostCompiler, HostRecord
 from flashdepot.model.target import Architecture, Platform, Version
 
@@ -138,7 +138,10 @@ def test_a_symbol_that_the_named_torch_has_is_a_contradiction_and_is_said() -> N
 
 
 def test_names_are_shown_mangled_where_there_is_no_demangler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
+    def nowhere() -> None:
+        raise MissingToolError("no C++ library")
+
+    monkeypatch.setattr("flashdepot.binary.elf._demangler", nowhere)
     facts = look("x.so: undefined symbol: _ZN3c104cuda9SetDeviceEa").findings[0].facts
     assert facts[0] == "missing: _ZN3c104cuda9SetDeviceEa"
 

@@ -18,7 +18,7 @@ from flashdepot.depot.verify import verify
 from flashdepot.events import Events
 from flashdepot.model.remote import RemoteSettings
 from flashdepot.net import waiting as workers
-from support.depots import make_older, make_record
+from support.depots import make_older
 from support.machines import REQUEST
 from support.own_world import CONFIG
 from support.servers import Answer, answers, serve_remote

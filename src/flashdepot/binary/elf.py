@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator
-from functools import cached_property
+from collections.abc import Callable, Iterator
+from functools import cache, cached_property
 from pathlib import Path
 
 import msgspec
 
 from flashdepot.binary.window import ELF_MACHINES, NameBudget, Window, open_window
-from flashdepot.errors import IntegrityError
+from flashdepot.errors import IntegrityError, MissingToolError
 from flashdepot.model.target import Version
 
 _HEADER = struct.Struct("<16xHHIQQQIHHHHHH")
@@ -291,3 +291,28 @@ def version_floor(names: tuple[str, ...], prefix: str) -> Version | None:
     """The newest ``PREFIX_1.2.3`` among symbol versions; ``None`` where there is none."""
     matches = (re.fullmatch(rf"{prefix}_(\d{{1,6}}(?:\.\d{{1,6}}){{0,4}})", name) for name in names)
     return max((Version.parse(match[1]) for match in matches if match), default=None)
+
+
+def demangled(name: str) -> str:
+    """What a name of C++ stands for, by the Itanium ABI; empty for another name.
+
+    :raises MissingToolError: on a machine without the C++ library that reads it.
+    """
+    from ctypes import byref, c_int  # noqa: PLC0415  (few files have names to show)
+
+    text: bytes | None = _demangler()(name.encode(), None, None, byref(c_int()))
+    return text.decode() if text else ""  # the few bytes stay allocated
+
+
+@cache
+def _demangler() -> Callable[..., bytes | None]:
+    from ctypes import CDLL, c_char_p  # noqa: PLC0415
+
+    try:
+        demangle = CDLL("libstdc++.so.6")["__cxa_demangle"]
+    except OSError as error:
+        raise MissingToolError(
+            f"Names of C++ cannot be read here: {error}.", hint="Install the C++ library: apt install libstdc++6"
+        ) from error
+    demangle.restype = c_char_p
+    return demangle

@@ -30,7 +30,7 @@ from flashdepot.kernels import oldest_gpu
 from flashdepot.model.candidate import Candidate, Judged, Origin, Plan
 from flashdepot.model.diagnosis import Verdict
 from flashdepot.model.environment import NO_TORCH, Environment
-from flashdepot.model.limits import duration, size
+from flashdepot.model.limits import counted, duration, size
 from flashdepot.model.wheel import COMMUNITY, FLASH_ATTN, OURS
 from flashdepot.resolve.decide import NOT_LISTED, explain, why_before
 from flashdepot.resolve.lock import LOCK_NAME, Lock
@@ -233,7 +233,7 @@ def describe(plan: Plan, commands: Sequence[tuple[Help, str]] = ()) -> str:
     if commands:
         lines += ["", "  What would help:"]
         for helped, command in commands:
-            lines += [f"    {_number(helped.fitting, 'candidate')} would fit, {helped.first.candidate.name} first,"]
+            lines += [f"    {counted(helped.fitting, 'candidate')} would fit, {helped.first.candidate.name} first,"]
             lines += [f"    {_cost(helped.first.candidate)}:", f"      {command}"]
     if plan.rejections:
         lines += ["", *_counts(plan)]
@@ -366,7 +366,7 @@ def describe_explained(named: str, found: Sequence[Judged], plan: Plan) -> str:
         lines.append(f"{_INDENT}keeps: {', '.join(rule.id for rule in RULES if rule.id not in broken)}")
         lines += _standing(judged, plan)
     if (more := len(found) - _EXPLAINED) > 0:
-        lines += ["", f"  and {_number(more, 'other')} of {named}, which are no nearer"]
+        lines += ["", f"  and {counted(more, 'other')} of {named}, which are no nearer"]
     return "\n".join(lines)
 
 
@@ -381,7 +381,3 @@ def _standing(judged: Judged, plan: Plan) -> list[str]:
     why = why_before(chosen, judged, plan.facts)
     before = f"; the first is {chosen.candidate.name}: {why}" if why else ""
     return [f"{_INDENT}it is number {place + 1} of {len(urls)} that fit{before}"]
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
 import email
 import mmap
 import re
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
@@ -16,10 +14,10 @@ import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import InvalidVersion, Version
 
-from flashdepot.binary.elf import ElfFile
+from flashdepot.binary.elf import ElfFile, demangled
 from flashdepot.binary.window import open_window
 from flashdepot.diagnose.check.evidence import Evidence, Outcome
-from flashdepot.errors import IncompatibleError, MissingToolError
+from flashdepot.errors import IncompatibleError
 from flashdepot.files.archive import unpack
 from flashdepot.files.atomic import sha256_file
 from flashdepot.files.output_folder import OutputFolder
@@ -105,30 +103,11 @@ class WheelFunction(msgspec.Struct, frozen=True):
 
 def parse_function(mangled: str) -> WheelFunction:
     """The function of a mangled name, from whose declaration a compiler makes that name again; what is unknown is refused."""
-    function = _FUNCTION.fullmatch(_demangled(mangled) if len(mangled) <= _LONGEST else "")
+    function = _FUNCTION.fullmatch(demangled(mangled) if len(mangled) <= _LONGEST else "")
     parameters = tuple(filter(None, function[3].split(", "))) if function else ()
     if function is None or not all(map(_TYPE.fullmatch, parameters)):
         raise UnreadableNameError(f"{mangled[:_LONGEST]} is not a function of the types that entry points take")
     return WheelFunction(mangled, function[1] or "", function[2], parameters)
-
-
-def _demangled(name: str) -> str:
-    """What a name stands for by the Itanium C++ ABI; empty for another."""
-    demangle, status = _demangler(), ctypes.c_int()
-    text: bytes | None = demangle(name.encode(), None, None, ctypes.byref(status))
-    return text.decode() if text else ""  # the few bytes stay allocated
-
-
-@cache
-def _demangler() -> Callable[..., bytes | None]:
-    try:
-        demangle = ctypes.CDLL("libstdc++.so.6")["__cxa_demangle"]
-    except OSError as error:
-        raise MissingToolError(
-            f"The names in the wheel cannot be read: {error}.", hint="Install the C++ library: apt install libstdc++6"
-        ) from error
-    demangle.restype = ctypes.c_char_p
-    return demangle
 
 
 TENSORS = "std::vector<at::Tensor>"

@@ -24,6 +24,11 @@ def size(count: float) -> str:
     return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
 
 
+def counted(count: int, noun: str) -> str:
+    """A number of things as people say it: ``1 blob``, ``2,048 blobs``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def duration(seconds: float) -> str:
     """Seconds as people say them: ``48 s``, ``12 min``, ``2 h 05 min``."""
     if seconds < 10:  # noqa: PLR2004

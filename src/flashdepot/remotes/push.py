@@ -23,7 +23,7 @@ from flashdepot.depot.actions import ActionRecord
 from flashdepot.depot.libraries import manifest_text
 from flashdepot.errors import IntegrityError, NetworkError, UsageError
 from flashdepot.events import Events
-from flashdepot.model.limits import size
+from flashdepot.model.limits import counted, size
 from flashdepot.model.manifest import Manifest
 from flashdepot.net.waiting import each, within
 from flashdepot.remotes.keys import SigningKey, choose_key
@@ -65,15 +65,13 @@ class Pushed(msgspec.Struct, frozen=True):
     repaired: int = 0
 
     def __str__(self) -> str:
-        sent = f"{_count(self.blobs, 'blob')} ({size(self.bytes)}) and {_count(self.records, 'record')} sent"
-        repaired = f", {_count(self.repaired, 'blob')} had other bytes there and were repaired" if self.repaired else ""
+        sent = f"{counted(self.blobs, 'blob')} ({size(self.bytes)}) and {counted(self.records, 'record')} sent"
+        repaired = (
+            f", {counted(self.repaired, 'blob')} had other bytes there and were repaired" if self.repaired else ""
+        )
         said = sent if self.records or self.blobs else "all there already"
         libraries = f"{self.libraries} libraries" if self.libraries != 1 else "1 library"
-        return f"{libraries} and {_count(self.units, 'unit')}, {said}{repaired}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+        return f"{libraries} and {counted(self.units, 'unit')}, {said}{repaired}"
 
 
 def push(
@@ -112,7 +110,7 @@ def push(
             unit, names = UnitStatement.of(record)
             sources |= {record.object.digest: depot.blobs.verified_path(record.object.digest), unit.names: names}
             units.append((unit_place(record.intent_key), unit.payload()))
-    events.note(f"Pushing to {remote.name}: {_count(len(sources), 'blob')}, as far as they are not there.")
+    events.note(f"Pushing to {remote.name}: {counted(len(sources), 'blob')}, as far as they are not there.")
     longest = _SECONDS + sum(map(_length, sources.values())) / _SLOWEST
 
     def is_missing(blob: _Source) -> bool:  # as far as its size says

@@ -10,31 +10,14 @@ Typical usage::
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import BinaryIO
 
 from flashdepot.diagnose.explain.lines import read_chunks
 from flashdepot.diagnose.explain.match import match
 from flashdepot.diagnose.explain.report import Cause, LogReport, make_report
 from flashdepot.diagnose.explain.rules import load_rules
-from flashdepot.errors import CompileError, FlashdepotError
+from flashdepot.errors import CompileError
 from flashdepot.model.host import HostRecord
-from flashdepot.process.run import run
-
-
-def demangle(names: Sequence[str]) -> dict[str, str]:
-    """Itanium C++ names and what they stand for, by ``c++filt`` of binutils; without it, each stands for itself."""
-    if not names:
-        return {}
-    try:
-        done = run(["c++filt"], stdin="\n".join(names) + "\n", timeout=10)
-    except FlashdepotError:
-        return {name: name for name in names}
-    lines = done.stdout.splitlines()
-    if done.status != 0 or len(lines) != len(names):
-        return {name: name for name in names}
-    return dict(zip(names, lines, strict=True))
-
 
 __all__ = ["Cause", "LogReport", "explain"]
 
@@ -45,7 +28,7 @@ def explain(log: BinaryIO, host: HostRecord | None = None, command: str = "") ->
     :param host: the machine that the advice is for; ``None`` keeps it general.
     :param command: what wrote the log, as a shell takes it, where that is known.
     """
-    return make_report(match(load_rules(), read_chunks(log), command), host, demangle)
+    return make_report(match(load_rules(), read_chunks(log), command), host)
 
 
 def explained(error: CompileError, host: HostRecord) -> CompileError:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from flashdepot.binary.elf import demangled
 from flashdepot.diagnose.explain.machine import MachineFacts, Package, built_for, how_to_install, named
 from flashdepot.diagnose.explain.match import Hit, Line, RuleOutcome, summed_up_in
 from flashdepot.diagnose.explain.rules import RANKS, LogRule, for_windows, is_for_posix
 from flashdepot.diagnose.explain.steps import Step
+from flashdepot.errors import MissingToolError
 from flashdepot.model.host import HostRecord
 from flashdepot.model.target import Version
-
-Demangle = Callable[[Sequence[str]], Mapping[str, str]]
 
 REPORT_SCHEMA = 1
 
@@ -113,14 +114,10 @@ class LogReport(msgspec.Struct, frozen=True):
         }
 
 
-def make_report(outcome: RuleOutcome, host: HostRecord | None, demangle: Demangle) -> LogReport:
-    """Fill in the advice of every hit.
-
-    :param demangle: turns mangled C++ names into readable ones; called once, with all that are needed.
-    """
-    names = demangle([hit.groups["symbol"] for hit in outcome.hits if hit.groups.get("symbol", "").startswith("_Z")])
+def make_report(outcome: RuleOutcome, host: HostRecord | None) -> LogReport:
+    """Fill in the advice of every hit."""
     findings, described = (
-        tuple(_finding(hit, outcome, host, names) for hit in hits) for hits in (outcome.hits, outcome.described)
+        tuple(_finding(hit, outcome, host) for hit in hits) for hits in (outcome.hits, outcome.described)
     )
     errors = tuple(Line(line.number, _shortened(line.text)) for line in outcome.errors)
     next_steps = () if findings and findings[0].certain else _next_steps(outcome)
@@ -173,16 +170,12 @@ def _again(outcome: RuleOutcome, package: str) -> Iterable[str]:
         yield f"{jobs}pip install -v {package} --no-build-isolation > build.log 2>&1   # {why}"
 
 
-def _finding(hit: Hit, outcome: RuleOutcome, host: HostRecord | None, names: Mapping[str, str]) -> Cause:
+def _finding(hit: Hit, outcome: RuleOutcome, host: HostRecord | None) -> Cause:
     rule = hit.rule
     package = hit.package or _package_meant(outcome)
     values = {**(_host_values(host) if host else {}), **_log_values(outcome), **package.values, **hit.groups}
     values["install"] = how_to_install(values["module"])
-    facts = (
-        _symbol_facts(hit.groups["symbol"], outcome.facts.torch.partition("+")[0], names)
-        if "symbol" in hit.groups
-        else []
-    )
+    facts = _symbol_facts(hit.groups["symbol"], outcome.facts.torch.partition("+")[0]) if "symbol" in hit.groups else []
     if host and not outcome.amd:
         facts += [fact for name in rule.host for fact in _host_facts(name, host)]
     advice = _advice(rule, outcome)
@@ -235,8 +228,10 @@ def _shortened(text: str) -> str:
     return text if len(text) <= _SHOWN else text[: _SHOWN // 2] + " ... " + text[-_SHOWN // 2 :]
 
 
-def _symbol_facts(symbol: str, torch: str, names: Mapping[str, str]) -> list[str]:
-    readable = names.get(symbol, symbol)
+def _symbol_facts(symbol: str, torch: str) -> list[str]:
+    readable = symbol
+    with contextlib.suppress(MissingToolError):
+        readable = demangled(symbol) or symbol
     torch_range = built_for(symbol)
     if torch_range is None:
         return [f"missing: {readable}"]
