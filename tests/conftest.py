@@ -1,7 +1,5 @@
 """Fixtures for all tests: the real source, and a real `quick` library, made once for all of them."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import os

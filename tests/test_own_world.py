@@ -1,7 +1,5 @@
 """The tests' own world: a home without anything in it, guards before the user's, and broken tools that are skips."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

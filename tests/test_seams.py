@@ -3,8 +3,6 @@
 A family: tests/kernels/test_toy_family.py.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import inspect

@@ -1,7 +1,5 @@
 """The API: the client, the functions that a script calls, and the example as its reader runs it."""
 
-from __future__ import annotations
-
 import inspect
 import io
 import os

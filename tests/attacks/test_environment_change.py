@@ -1,7 +1,5 @@
 """Wheels, locks and environments that were made so that an installation, or undoing one, changes what it must not."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Logs that are written to make ``explain`` run forever, or to fill the memory."""
 
-from __future__ import annotations
-
 import io
 import os
 import random

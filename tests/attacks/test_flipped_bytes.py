@@ -4,8 +4,6 @@ FLASHDEPOT_FLIPS says how many bits (24 without it; with it a depot that a real 
 FLASHDEPOT_FLIP_SEED which ones.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import random

@@ -1,7 +1,5 @@
 """Untrusted source tries to read what is not its own, or to reach the network, while it is compiled."""
 
-from __future__ import annotations
-
 import os
 import runpy
 import shutil

@@ -1,7 +1,5 @@
 """A source folder holds links, pipes, devices and endless files: nothing outside it is read, and nothing hangs."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

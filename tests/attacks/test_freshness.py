@@ -1,7 +1,5 @@
 """Yesterday's state of a remote, shown again: rollback, freeze, mix-and-match, and what only costs time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import date, timedelta
 

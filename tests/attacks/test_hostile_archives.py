@@ -1,7 +1,5 @@
 """Archives that are small and want all of the disk, the memory or the time."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import subprocess

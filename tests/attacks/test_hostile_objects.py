@@ -1,7 +1,5 @@
 """Objects of foreign sources try to make a linker read what is the user's: by what is in them, and past that check."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

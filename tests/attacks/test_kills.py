@@ -7,8 +7,6 @@ recorded, the key that signs is whole and trusted, every byte of the depots, the
 record can be read and has its blobs, and each command, run once more, does its work.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Servers that lie, talk without end, or want a secret."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """Folders of the user's that were prepared so that writing into them harms files elsewhere, or takes a secret along."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """A ``flashdepot.toml`` that somebody else left on the way up."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

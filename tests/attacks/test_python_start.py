@@ -1,7 +1,5 @@
 """Code that waits for an interpreter that flashdepot starts: it must not run."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Remotes that lie, lead astray, or hold what they should not: a build continues, and nothing gets where it must not."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

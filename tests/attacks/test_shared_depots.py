@@ -1,7 +1,5 @@
 """Users of one machine and one depot: what one of them plants, replaces, deletes or links harms no other."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

@@ -1,7 +1,5 @@
 """What a stranger's file, address, shell or system did: an answer, never a fault, and nothing is run by a pasted hint."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

@@ -1,7 +1,5 @@
 """Trust that is withdrawn stays withdrawn, and keys survive what happens while they are replaced."""
 
-from __future__ import annotations
-
 import errno
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What a file is by its bytes: kinds, fatbins, wheels, and libraries whose names are longer than those of files."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import shutil

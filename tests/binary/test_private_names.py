@@ -1,7 +1,5 @@
 """A run time inside a static library keeps out of the way of a program's own CUDA runtime."""
 
-from __future__ import annotations
-
 import contextlib
 import platform
 import re

@@ -1,7 +1,5 @@
 """Builds on a Dask cluster of real processes: what is compiled there, and what a death in the middle costs."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import shutil

@@ -1,7 +1,5 @@
 """`--farm`: a cluster makes the same library, and anyone who reaches its scheduler runs programs on its workers."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

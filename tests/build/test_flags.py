@@ -1,7 +1,5 @@
 """Flags of compilers, what a compiler's failure is taken for, and objects that are not linked."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections import namedtuple

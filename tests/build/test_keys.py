@@ -1,7 +1,5 @@
 """Keys: what is in them and what is not, and what a compiler says it has read."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

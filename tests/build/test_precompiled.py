@@ -1,7 +1,5 @@
 """A header that several actions begin with is compiled once, and nothing that is made depends on it."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

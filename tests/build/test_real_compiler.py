@@ -3,8 +3,6 @@
 FLASHDEPOT_TEST_COMPILER=1 runs those that compile it again and again too: seven minutes on two cores.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

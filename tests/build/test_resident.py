@@ -1,7 +1,5 @@
 """Compilers that make one output after the other: who is asked, what it costs, and what becomes of one that ends."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

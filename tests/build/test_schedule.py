@@ -1,7 +1,5 @@
 """What is compiled when: jobs and memory, what they are expected to take, and how long is left."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

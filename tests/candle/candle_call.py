@@ -1,7 +1,5 @@
 """Calls as candle's crates make them: tensors laid out in order, and the argument lists."""
 
-from __future__ import annotations
-
 import ctypes
 from ctypes import c_float, c_int, c_uint32, c_void_p
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """run_mha over a library that only records: compiled, loaded, and asked in processes of their own."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """run_mha over a library that only records."""
 
-from __future__ import annotations
-
 import ctypes
 import subprocess
 from collections.abc import Callable

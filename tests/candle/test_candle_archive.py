@@ -1,7 +1,5 @@
 """What a build of candle links: the archive, and stubs where there is no CUDA toolkit."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

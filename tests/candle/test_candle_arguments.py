@@ -1,7 +1,5 @@
 """What run_mha makes of candle's arguments, and what becomes of an error."""
 
-from __future__ import annotations
-
 import re
 import signal
 import subprocess

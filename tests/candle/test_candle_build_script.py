@@ -1,7 +1,5 @@
 """The build script of a patched crate: what it gives to cargo, and which archives it refuses before they are linked."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """`link candle --check`: what a build would stumble over is found before cargo runs."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

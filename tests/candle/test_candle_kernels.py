@@ -1,7 +1,5 @@
 """candle's own kernels in an archive: which are compiled, which calls go to them, and what they refuse."""
 
-from __future__ import annotations
-
 import ctypes
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The programs of tests/gpu/candle, over a library that computes on the host: what run_mha is asked is what it gives."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """What `link candle` reads of a Cargo project, and what it adds to the project's `.cargo/config.toml`."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`flashdepot link candle`: builds that take its archive, and what it refuses."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Listings of wheels: packed, shipped, refreshed, and the machine code that a name implies."""
 
-from __future__ import annotations
-
 import csv
 import json
 import subprocess

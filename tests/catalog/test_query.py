@@ -1,7 +1,5 @@
 """Questions asked of the catalog, in Python and by its command."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

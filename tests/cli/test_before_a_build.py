@@ -1,7 +1,5 @@
 """What is said before a build, and who is asked."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """What holds for every command: its common options, and how a mistake is answered."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

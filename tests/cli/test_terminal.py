@@ -1,7 +1,5 @@
 """What somebody sees of downloads and builds, which nothing from outside can steer."""
 
-from __future__ import annotations
-
 import io
 import os
 import zipfile

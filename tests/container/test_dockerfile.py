@@ -1,7 +1,5 @@
 """What the container's files name exists, and the commands in them are commands. No image is built here."""
 
-from __future__ import annotations
-
 import fnmatch
 import json
 import re

@@ -5,8 +5,6 @@
 ``hold ROOT KEY``: holds a lock, says so, and sleeps.  ``work ROOT``: the same with a workspace.
 """
 
-from __future__ import annotations
-
 import itertools
 import sys
 import tempfile

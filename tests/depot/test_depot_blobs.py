@@ -1,7 +1,5 @@
 """Blobs of a depot, and the locks around its work."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os

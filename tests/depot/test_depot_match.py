@@ -1,7 +1,5 @@
 """Which stored library serves a request, and what its page says."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Any

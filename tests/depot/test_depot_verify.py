@@ -1,7 +1,5 @@
 """What is in a depot, how much it is, and what of it is damaged."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The figures that documents give are those of the result files of benchmarks/results."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """What a document tells its reader to type works, or says why it cannot here, and the site is built from all of them."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -4,8 +4,6 @@ Nobody has a flashdepot.toml, and the commands are typed as they stand there. Th
 tests.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Every link, file name and command line that a document shows exists, and pages that are made are as their scripts make them."""
 
-from __future__ import annotations
-
 import re
 import runpy
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Documents and help texts are in plain words: none of those in ``retired_words.toml``."""
 
-from __future__ import annotations
-
 import re
 import tokenize
 from collections.abc import Iterator

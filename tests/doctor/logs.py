@@ -1,7 +1,5 @@
 """What `explain` says of a text."""
 
-from __future__ import annotations
-
 import io
 
 from flashdepot.diagnose.explain import Cause, LogReport, explain

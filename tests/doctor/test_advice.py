@@ -1,7 +1,5 @@
 """Advice speaks of what the log speaks of: its package, its system, its vendor, its versions."""
 
-from __future__ import annotations
-
 import pytest
 
 from doctor.logs import first, look

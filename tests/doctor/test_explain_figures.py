@@ -1,7 +1,5 @@
 """The figures of benchmarks/explain.md are those of its result files."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

@@ -4,8 +4,6 @@ Next to ``NAME.json``, which ``--host`` takes, is ``NAME.findings.json``: what t
 the exit code and the findings in their order. Everything is asserted: a finding too many is as wrong as one missing.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

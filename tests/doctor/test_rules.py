@@ -1,7 +1,5 @@
 """Each rule of explain answers to its own examples, and to the words of any program."""
 
-from __future__ import annotations
-
 import re
 import runpy
 from collections.abc import Iterator

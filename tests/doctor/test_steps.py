@@ -1,7 +1,5 @@
 """A log becomes the story of its commands before any rule is tried."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

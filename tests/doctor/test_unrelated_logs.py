@@ -1,7 +1,5 @@
 """What programs that have nothing to do with FlashAttention print when they fail, as they print it now."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Environments and files for the checks: a machine, a Python, a torch made of libraries that gcc wrote."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

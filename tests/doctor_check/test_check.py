@@ -1,7 +1,5 @@
 """Whether a file fits a place: what its bytes say, compared with a machine, a driver, a Python and a torch."""
 
-from __future__ import annotations
-
 import io
 import json
 import subprocess

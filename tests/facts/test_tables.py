@@ -1,7 +1,5 @@
 """Tables of facts: what they hold, how old they are, and what is read of them."""
 
-from __future__ import annotations
-
 import datetime as dt
 import os
 import runpy

@@ -1,7 +1,5 @@
 """Files written whole or not at all, and places where others may have planted something."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os

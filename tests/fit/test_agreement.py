@@ -1,7 +1,5 @@
 """resolve, check, doctor, install and the depot answer the same question in the same way."""
 
-from __future__ import annotations
-
 import os
 import shlex
 from typing import cast

@@ -1,7 +1,5 @@
 """Every rule by itself: one thing that breaks it and no other, and what fits."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

@@ -1,7 +1,5 @@
 """Machines, environments and files at random: the same facts as a record, as words, and as bytes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 A reader answers, or raises what its callers catch: a ``FlashdepotError``, and ``ValueError`` where it says so.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """What we read of ``entry_points.txt`` is what pip and uv do with it: each accepted file is installed by both."""
 
-from __future__ import annotations
-
 import random
 import shutil
 import subprocess

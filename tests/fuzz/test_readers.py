@@ -3,8 +3,6 @@
 ``FLASHDEPOT_FUZZ_EXAMPLES`` tries more; ``python -m fuzz.with_atheris`` searches, led by coverage.
 """
 
-from __future__ import annotations
-
 import base64
 import os
 import random

@@ -6,8 +6,6 @@ It needs the dependency group ``fuzz``. What it finds is written to ``tests/fuzz
 then on.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import subprocess

@@ -1,7 +1,5 @@
 """NVML as the driver has it, in place of a machine's own: a library with its functions, compiled here."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What surrounds a program: memory that control groups leave, containers, drivers, disks."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import psutil

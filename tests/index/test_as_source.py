@@ -1,7 +1,5 @@
 """`resolve` and `install` with our index as a source: judged by its record, verified by digest."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

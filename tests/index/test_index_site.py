@@ -1,7 +1,5 @@
 """The files of an index: what is in them, and that nothing is lost, half-written or touched."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

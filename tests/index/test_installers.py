@@ -1,7 +1,5 @@
 """pip and uv really install from our index, on a server of this machine."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

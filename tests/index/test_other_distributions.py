@@ -1,7 +1,5 @@
 """Wheels of an index that are not flash-attn's: the small ones of FlashAttention-3 and -4, and flashdepot-jax."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

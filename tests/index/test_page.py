@@ -1,7 +1,5 @@
 """The page of an index: in a real browser, by mouse and by keys, with scripts and without, wide and narrow."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

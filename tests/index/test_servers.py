@@ -1,7 +1,5 @@
 """The lines that the docs print for web servers, in those servers, asked by pip and uv."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import shutil

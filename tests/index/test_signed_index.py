@@ -1,7 +1,5 @@
 """Who has signed what an index holds travels with it and is shown; an old list, or one with a command in it, is refused."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from datetime import date, timedelta

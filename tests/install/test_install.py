@@ -1,7 +1,5 @@
 """`flashdepot install` into real environments: proved there, or the environment as it was."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Whose wheel `flashdepot install` takes: decided over a catalog, pinned by a lock, never a silent build."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Iterator

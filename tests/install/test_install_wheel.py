@@ -1,7 +1,5 @@
 """`flashdepot install --wheel`: fetched from a real server, checked, installed, proved; or nothing has changed."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Environments that other programs keep: named, respected, and never surprised."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

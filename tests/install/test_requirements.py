@@ -1,7 +1,5 @@
 """What a wheel requires, and the small wheels under other names, come with it: all of them or none."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A family joins by its folder and its entry in ``FAMILIES``; nothing else knows of it."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

@@ -1,7 +1,5 @@
 """The build script of the crate: what it tells cargo for each target, and what it refuses."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

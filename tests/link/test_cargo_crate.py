@@ -1,7 +1,5 @@
 """The crate that ``link cargo`` writes, built by a real cargo, offline."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

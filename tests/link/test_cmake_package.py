@@ -1,7 +1,5 @@
 """The CMake package: which requests it answers, and what it says when it cannot."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable
 from pathlib import Path

@@ -3,8 +3,6 @@
 Without a GPU what they compute is tried on a fake driver and a fake library, which compute on the processor.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """`flashdepot link`: what it prints builds a program, in every shell."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

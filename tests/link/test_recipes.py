@@ -3,8 +3,6 @@
 Their own tools are run where they are here; what a recipe's script does is done without them.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

@@ -1,7 +1,5 @@
 """The link commands on a library for Windows: what they print is what Microsoft's command lines need."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -1,7 +1,5 @@
 """`link wheel`: a program calls the functions of a published extension, here of a small torch."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Mangled names read back: what is declared from them must mangle to them again."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Words become values and values words: versions, architectures, selections, names of wheels."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """A real library, and stub_library: the C layer without kernels and without a GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 The fake driver calls itself libcuda.so.1, so once it is loaded, all who ask the loader for the driver get it.
 """
 
-from __future__ import annotations
-
 import ctypes
 import importlib
 import json

@@ -1,7 +1,5 @@
 """What fa_bwd launches, next to what upstream launches, and what it puts around the kernels."""
 
-from __future__ import annotations
-
 import ctypes
 import random
 from typing import Any

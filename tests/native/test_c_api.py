@@ -1,7 +1,5 @@
 """The C layer: a real library asked by ctypes, and its sources. No GPU is needed to learn what is wrong."""
 
-from __future__ import annotations
-
 import ctypes
 import re
 import shutil

@@ -1,7 +1,5 @@
 """flash_attention.h: it compiles wherever C or C++ does, and its layout is the one promised."""
 
-from __future__ import annotations
-
 import ctypes
 import re
 import shutil

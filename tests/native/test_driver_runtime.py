@@ -1,7 +1,5 @@
 """The run time over the driver does what a program expects of the CUDA runtime."""
 
-from __future__ import annotations
-
 import _ctypes
 import ctypes
 import os

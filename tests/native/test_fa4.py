@@ -1,7 +1,5 @@
 """What FlashAttention-4's kernels are launched with, by stand-ins for their objects."""
 
-from __future__ import annotations
-
 import ast
 import ctypes
 import dataclasses

@@ -1,7 +1,5 @@
 """Which family of kernels runs a call: the best that can, or the one that was asked for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What fa_fwd launches, seen by kernels that only record, and next to what upstream launches."""
 
-from __future__ import annotations
-
 import ctypes
 import random
 from typing import Any

@@ -1,7 +1,5 @@
 """What fa_fwd launches over packed batches, pages and caches, and with dropout, next to upstream."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sinks, gradients of lse, head dims of v, lse of empty rows and combining: what is launched around the kernels."""
 
-from __future__ import annotations
-
 import ctypes
 from typing import Any
 

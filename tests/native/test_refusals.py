@@ -1,7 +1,5 @@
 """What a real library refuses, and in which words. No GPU is needed for that."""
 
-from __future__ import annotations
-
 import pytest
 
 from support.fa_abi import PACKED, Dtype, Flag, Library, Status, Tensor, backward_args, forward_args

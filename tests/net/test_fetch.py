@@ -1,7 +1,5 @@
 """An archive fetched by the user's index, and the proxies, certificates and passwords on the way."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import os

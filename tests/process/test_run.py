@@ -1,7 +1,5 @@
 """Running a program: what comes back, and when; and what is left of it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

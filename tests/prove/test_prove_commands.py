@@ -1,7 +1,5 @@
 """`verify` and `bench`: around an interpreter that answers with recorded results, and over stand-ins for torch."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -1,7 +1,5 @@
 """A matrix file: which combinations it makes, and what it says of a mistake."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The templates for CI, and what is tested of a wheel before anybody else gets it."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Push all of a depot to a remote, in a process of its own."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

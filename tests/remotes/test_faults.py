@@ -1,7 +1,5 @@
 """What can go wrong with a remote that is read, made to happen: the answer is the right one or none, and the wait is bounded."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

@@ -1,7 +1,5 @@
 """`flashdepot publish` with stand-in compilers: what is made, pushed, used again, and left out."""
 
-from __future__ import annotations
-
 import json
 from hashlib import sha256
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What can go wrong with a push, what a machine publishes that compiled nothing, and the bytes that are written and signed."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

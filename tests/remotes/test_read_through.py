@@ -1,7 +1,5 @@
 """Two machines and a remote between them: a folder, a web server, and SeaweedFS, which speaks S3, where it is installed."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import socket

@@ -1,7 +1,5 @@
 """The keys of a user: made, handed out, replaced, withdrawn."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path

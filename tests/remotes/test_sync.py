@@ -1,7 +1,5 @@
 """`depot sync` and `depot audit`: each side gets what only the other has, and what is stored is compiled again and compared."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

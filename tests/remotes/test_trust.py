@@ -1,7 +1,5 @@
 """Who is trusted: signatures that are missing, foreign, too few, too old, of other bytes."""
 
-from __future__ import annotations
-
 import json
 from datetime import date, timedelta
 

@@ -1,7 +1,5 @@
 """The written cases of ``cases.toml``: a machine, a torch, and what is to be installed there."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Whatever a command advises is accepted, and changes the answer as it says; every command answers alike."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

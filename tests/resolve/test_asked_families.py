@@ -1,7 +1,5 @@
 """Which families of kernels a request asks for, and what serves it."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Facts from a host record, flags in their place, and the words of a request."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The lock: written, read back, edited by people, judged against other facts, and given its digest."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What flashdepot itself offers next to what is published: a stored library, one to be compiled, pip's build."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

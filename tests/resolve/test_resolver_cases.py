@@ -1,7 +1,5 @@
 """What is chosen from the shipped catalog, case by case, and that docs/resolver.md says so."""
 
-from __future__ import annotations
-
 import random
 import re
 from pathlib import Path

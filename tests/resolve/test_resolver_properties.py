@@ -1,7 +1,5 @@
 """What holds for every set of facts and wheels: hypothesis looks for a counterexample."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import Phase, find, given, settings

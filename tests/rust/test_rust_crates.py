@@ -1,7 +1,5 @@
 """The crates in `rust/`, as they would be published."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """A headless Chromium that is driven as a person would: mouse, keys (Chrome DevTools Protocol, over pipes)."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Commands as the program takes them apart."""
 
-from __future__ import annotations
-
 import os
 import shlex
 

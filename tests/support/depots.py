@@ -1,7 +1,5 @@
 """Depots of tests: model values with defaults, stored libraries, damage, copies of the shared depot."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """The project's documents: their pages, their command lines, and their commands as one script."""
 
-from __future__ import annotations
-
 import copy
 import os
 import re

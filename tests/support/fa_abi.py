@@ -1,7 +1,5 @@
 """flash_attention.h as ctypes: the one binding that tests/native and tests/gpu share."""
 
-from __future__ import annotations
-
 import ctypes
 import runpy
 from collections.abc import Iterable

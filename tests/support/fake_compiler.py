@@ -17,8 +17,6 @@
 It appends "start NAME" and "end NAME" to the journal named by FAKE_JOURNAL, with one write each.
 """
 
-from __future__ import annotations
-
 import os
 import pathlib
 import signal

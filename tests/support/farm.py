@@ -1,7 +1,5 @@
 """A Dask cluster of real processes, and builds on it by a compiler that does what its sources say."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -4,8 +4,6 @@ ORDER is JSON: ``folder`` with ``src/*.src``, each of which becomes an action th
 ``farm`` and ``cuda``, or ``jobs`` to run so many at once on this machine; and perhaps ``sizes`` (bytes by name), ``needs`` (names by name), ``tools`` and ``site`` (its fields), ``keep_going``.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """Small binaries for the tests: made by gcc and ar, or byte by byte where the toolchain is not on every machine."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import struct

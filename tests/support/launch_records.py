@@ -1,7 +1,5 @@
 """What libraries of several targets launch, written down by a driver without a GPU, natively, under qemu and under wine."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Machines and users with depots, settings and keys of their own; stand-ins build a library in a second."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

@@ -5,8 +5,6 @@ to open what is the user's, and to start a child that could find the user's home
 that makes a symbolic link where this user can make none, or starts a program that is not there.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import itertools

@@ -1,7 +1,5 @@
 """Programs in C and Rust over flash_attention.h: compiling them, and what they need."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

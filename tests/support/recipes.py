@@ -1,7 +1,5 @@
 """Recipes and compilations for tests."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

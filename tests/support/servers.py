@@ -1,7 +1,5 @@
 """Web servers on this machine, which misbehave on request."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib

@@ -6,8 +6,6 @@ Linking and archiving are left to the machine's own tools. Each compile appends 
 file, and of every file that was read.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

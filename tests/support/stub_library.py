@@ -1,7 +1,5 @@
 """The C layer over stand-ins: kernels that only record, a CUDA runtime without a GPU."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import subprocess

@@ -3,8 +3,6 @@
 A test is slow by its folder, its file, a fixture that it asks for however indirectly, or a marker.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """CUDA toolkits and zigs that answer like real ones and compile nothing."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from dataclasses import dataclass

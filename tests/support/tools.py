@@ -1,7 +1,5 @@
 """Programs of the machine: whether they work, and running them in a folder, at a terminal, as another user, under wine."""
 
-from __future__ import annotations
-
 import io
 import os
 import select

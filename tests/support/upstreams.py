@@ -1,7 +1,5 @@
 """Source trees that look like flash-attention's: in folders, repositories and sdists, and a toy to compile."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import os

@@ -1,7 +1,5 @@
 """Real virtual environments with a torch that imports and computes nothing."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """Our wheels without a compiler, over libraries of some bytes."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Mapping

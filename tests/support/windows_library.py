@@ -1,7 +1,5 @@
 """A library for Windows made with LLVM's tools, whose functions answer 42 instead of computing."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What zig's clang makes with a precompiled header and without, and that a library launches the same on every target."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A target joins by its row and the file of its system; nothing else knows of it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Libraries for every target from one machine, with real compilers and kernels that compile in seconds."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Which architectures are asked for, and what nvcc makes of the words that actions have for it."""
 
-from __future__ import annotations
-
 import shlex
 import subprocess
 

@@ -1,7 +1,5 @@
 """Compilers from wheels, and links that are made with them."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import os

@@ -1,7 +1,5 @@
 """Published versions of flash-attention and folders of its source: which there are, and how each becomes a tree."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """What ``vendor --check`` finds: damage, what changed, and whether a rebuild is needed."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -1,7 +1,5 @@
 """Vendored libraries in a real repository, with real Git LFS, and clones made without it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Callable

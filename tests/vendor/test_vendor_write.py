@@ -1,7 +1,5 @@
 """What ``vendor`` writes into a project."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

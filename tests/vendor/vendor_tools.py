@@ -1,7 +1,5 @@
 """Running ``vendor``, and libraries for other targets than this machine's."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

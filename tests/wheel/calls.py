@@ -1,7 +1,5 @@
 """Correct calls of flash_attn_2_cuda; every argument can be replaced by name."""
 
-from __future__ import annotations
-
 from fake_torch import Tensor, float32, int32
 
 B, SQ, SK, H, HK, D = 2, 300, 200, 6, 2, 64

@@ -1,7 +1,5 @@
 """flash_attn_2_cuda over a C library that records, and over a torch of addresses."""
 
-from __future__ import annotations
-
 import ctypes
 import importlib
 import shutil

@@ -1,7 +1,5 @@
 """As much of torch as flash_attn_2_cuda touches, without memory behind it: tensors are addresses, shapes and strides."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import itertools

@@ -1,7 +1,5 @@
 """What the functions of FlashAttention-3 and -4 tell the C library, and what they refuse."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import sys

@@ -1,7 +1,5 @@
 """A call like an earlier one is laid out as that one was, with its own addresses; any other is laid out again."""
 
-from __future__ import annotations
-
 import importlib
 from types import SimpleNamespace
 

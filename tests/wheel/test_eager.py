@@ -1,7 +1,5 @@
 """Which calls skip torch's dispatcher, and that structs are packed as the compiler lays them out."""
 
-from __future__ import annotations
-
 import importlib.util
 import struct
 import subprocess

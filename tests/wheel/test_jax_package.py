@@ -1,7 +1,5 @@
 """flashdepot_jax: what a traced program calls, how it is batched, differentiated and split over devices."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 import os

@@ -1,7 +1,5 @@
 """The small wheels under other names: what is in them, and that programs find them and nothing breaks."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """What flash_attn_2_cuda tells the C library, and what it returns."""
 
-from __future__ import annotations
-
 import importlib
 import math
 import re

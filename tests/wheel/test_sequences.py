@@ -1,7 +1,5 @@
 """Queries and keys in use, and chunks, as lists of sequences: numpy stands for torch, and attention is worked out by hand."""
 
-from __future__ import annotations
-
 import importlib
 import random
 from itertools import pairwise

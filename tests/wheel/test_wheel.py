@@ -1,7 +1,5 @@
 """The wheel file: what is in it, what it is called, and that its bytes follow from its content."""
 
-from __future__ import annotations
-
 import base64
 import csv
 import hashlib

@@ -4,8 +4,6 @@ Usage: at_console.py ANSWER MARK PROGRAM ARGUMENT...    Ctrl-C is pressed when t
 ANSWER gets a JSON document: how the program ended, the lines on the screen, and the console's mode of output.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

@@ -1,7 +1,5 @@
 """The C layer as a compiler for Windows sees it: `_WIN32`, a `long` of 32 bits, no attributes of ELF."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

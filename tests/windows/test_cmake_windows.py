@@ -1,7 +1,5 @@
 """A program of another project, built with our CMake package for Windows and run under wine."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A DLL that a linker made in Microsoft's manner is checked as those of zig are."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

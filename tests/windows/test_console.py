@@ -1,7 +1,5 @@
 """flashdepot at a console of Windows: Ctrl-C, colours, letters of other alphabets, and files that a program has open."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """flashdepot itself on Windows: its commands, run by a Windows Python under wine."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

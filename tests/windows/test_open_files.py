@@ -1,7 +1,5 @@
 """Windows removes no file that is open: locks and workspaces leave nothing behind there, and stop nothing."""
 
-from __future__ import annotations
-
 import errno
 import os
 import sys

@@ -1,7 +1,5 @@
 """Words of Windows: paths and messages of its compilers, lines for cmd, and the driver that a GPU's tests need there."""
 
-from __future__ import annotations
-
 import ntpath
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Which units of FlashAttention-3 there are, how each is compiled, and what a source tree must hold."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Kernels of fa4: which there are, in which order their blocks take tiles, and where they are faster."""
 
-from __future__ import annotations
-
 import importlib.util
 import math
 from collections import Counter

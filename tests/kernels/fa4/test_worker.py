@@ -1,7 +1,5 @@
 """The compile worker: its two ways of being called, and one real kernel."""
 
-from __future__ import annotations
-
 import json
 import os
 import runpy

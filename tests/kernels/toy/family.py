@@ -1,7 +1,5 @@
 """A family with one kernel, of a source that is one file."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
