@@ -99,7 +99,7 @@ def test_a_verb_is_a_function_and_a_row_in_the_table_of_commands(monkeypatch) ->
     def toy() -> View:
         return View({"toy": 1}, ["a toy"])
 
-    monkeypatch.setattr(app, "_table", {**app._table, "toy": ("library_commands", "Play.")})
+    monkeypatch.setattr(app, "_sections", {**app._sections, "Toys": {"toy": ("library_commands", "Play.")}})
     monkeypatch.setattr("flashdepot.cli.library_commands.toy", toy, raising=False)
     run = CliRunner().invoke
     assert run(app, ["toy"]).output == "a toy\n"

@@ -22,11 +22,23 @@ def test_the_version_is_printed_without_importing_the_command_line() -> None:
     assert done.stdout.splitlines()[1] == "[]"
 
 
-def test_the_help_lists_every_command_and_how_to_begin() -> None:
-    done = flashdepot("--help")
+def test_the_help_lists_every_command_on_one_line_and_how_to_begin() -> None:
+    done = flashdepot("--help", COLUMNS="80")
     assert done.returncode == 0
     for word in ("get", "build", "wheel", "install", "host", "depot", "--profile quick"):
         assert word in done.stdout
+    table = done.stdout.split("Options:")[0].splitlines()
+    assert not [line for line in table[3:] if line.startswith("   ")], "a line takes two"
+
+
+def test_the_help_of_a_command_shows_its_own_options_first_and_those_of_every_command_last() -> None:
+    titles = [line for line in flashdepot("get", "--help").stdout.splitlines() if line[:1].strip() and line[-1] == ":"]
+    assert titles == ["Options:", "Which library:", "How it is built:", "Where it must run:", "Common options:"]
+
+
+def test_help_is_a_command_too() -> None:
+    assert flashdepot("help").stdout == flashdepot("--help").stdout
+    assert flashdepot("help", "depot", "ls").stdout == flashdepot("depot", "ls", "--help").stdout
 
 
 @pytest.mark.parametrize(
@@ -140,7 +152,8 @@ def test_a_driver_below_the_floor_is_refused_with_the_way_out(driver, way_out, t
         ("candle", "No such command 'candle'. Did you mean 'flashdepot link candle'?"),
         ("push", "No such command 'push'. Did you mean 'flashdepot depot push'?"),
         ("instal", "No such command 'instal'. Did you mean 'install'?"),
-        ("sing", "No such command 'sing'. There are get, build,"),
+        ("sing", "No such command 'sing'. There are install, resolve,"),
+        ("uninstall", "No such command 'uninstall'. What was installed is removed with: pip uninstall flash-attn"),
     ],
 )
 def test_a_wrong_command_gets_the_right_one_of_its_group_too(word, said) -> None:

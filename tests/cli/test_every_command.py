@@ -64,12 +64,31 @@ def test_a_wrong_option_is_answered_in_json_where_json_is_asked_for(words) -> No
         ("get --target linux-arm64", "linux-aarch64"),
         ("resolve --source oficial", "official"),
         ("catalog ls --source oficial", "official"),
+        ("doctor instal", "install"),
+        ("build --build alwys", "always"),
     ],
 )
 def test_the_word_that_was_probably_meant_is_suggested(line, meant, tmp_path) -> None:
     done = flashdepot_here(*line.split(), cwd=tmp_path, FLASHDEPOT_HOME=str(tmp_path / "depot"))
     assert done.returncode == 2
     assert f"Did you mean '{meant}'?" in done.stderr
+
+
+@pytest.mark.parametrize("words", ["--json depot path", "depot --json path", "depot path --json"])
+def test_a_common_option_stands_before_the_command_or_after_it(words, tmp_path) -> None:
+    done = flashdepot_here(*words.split(), FLASHDEPOT_HOME=str(tmp_path))
+    assert json.loads(done.stdout) == {"path": str(tmp_path)}
+
+
+def test_an_option_in_the_wrong_place_or_a_wrong_word_has_no_traceback() -> None:
+    done = flashdepot_here("-v", "--profile", "quick", "get")
+    expected = "error: No such option '--profile'. A command's options come after it: flashdepot COMMAND --profile\n"
+    assert done.stderr.startswith(expected)
+    assert "Traceback" not in flashdepot_here("get", "--arch", "75", "-v").stderr
+
+
+def test_an_empty_variable_does_not_make_the_current_folder_a_depot(tmp_path) -> None:
+    assert flashdepot_here("depot", "path", cwd=tmp_path, FLASHDEPOT_HOME="").stdout.strip() != str(tmp_path)
 
 
 def test_a_word_that_is_near_to_nothing_gets_the_list(tmp_path) -> None:

@@ -24,11 +24,22 @@ if TYPE_CHECKING:
 
 
 CommandTable = Mapping[str, tuple[str, str]]
-"""Every command of a group: the module of this package that has it under the same name, and its line in the help."""
+"""Commands of a group: the module of this package that has each under the same name, and its line in the help."""
 
 
 class Commands(click.Group):
-    """A group that gives every command :data:`COMMON_OPTIONS`, and suggests the name that a wrong one is near to."""
+    """A group that gives every command :data:`COMMON_OPTIONS`, and suggests the name that a wrong one is near to.
+
+    The options may stand before the command too, and ``help COMMAND`` is ``COMMAND --help``.
+    """
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self.params += COMMON_OPTIONS
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """The arguments of the command, which ``help`` turns into the question for its options."""
+        return super().parse_args(ctx, [*args[1:], "--help"] if args[:1] == ["help"] else args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of a name, or ``None``."""
@@ -41,10 +52,15 @@ class Commands(click.Group):
         """The command that is called; :raises UsageError: when there is none of that name."""
         known = self.list_commands(ctx)
         if args and args[0] not in known and not args[0].startswith("-"):
-            near = self._in_groups(ctx, args[0]) or did_you_mean(args[0], known)
+            near = _OF_OTHERS.get(args[0]) or self._in_groups(ctx, args[0]) or did_you_mean(args[0], known)
             suggestion = near or f" There are {', '.join(known)}."
             raise click.UsageError(f"No such command '{args[0]}'.{suggestion}", ctx)
         return super().resolve_command(ctx, args)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The commands, and then the options."""
+        self.format_commands(ctx, formatter)
+        click.Command.format_options(self, ctx, formatter)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The table of commands, with the whole of each one's first sentence."""
@@ -59,6 +75,14 @@ class Commands(click.Group):
         return f" Did you mean {' or '.join(found)}?" if found else ""
 
 
+_OF_OTHERS = {
+    "version": " It is an option: flashdepot --version",
+    "uninstall": " What was installed is removed with: pip uninstall flash-attn",
+    "list": " It is called ls: flashdepot depot ls for libraries, flashdepot catalog ls for wheels",
+}
+"""What is said of a command that other tools have."""
+
+
 def _with_common_options(command: click.Command) -> click.Command:
     if not isinstance(command, click.Group):
         taken = {word for parameter in command.params for word in parameter.opts}
@@ -70,11 +94,17 @@ class LazyCommands(Commands):
     """Starts each command with only the imports that it needs, and lists all of them without importing any.
 
     A command ``pkg-config`` is ``pkg_config`` in its module.
+
+    :param sections: its commands, by the titles that they stand under in the help.
     """
 
-    def __init__(self, *arguments: Any, table: CommandTable, **keywords: Any) -> None:
+    def __init__(self, *arguments: Any, sections: Mapping[str, CommandTable], **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
-        self._table = table
+        self._sections = sections
+
+    @property
+    def _table(self) -> CommandTable:
+        return {name: known for table in self._sections.values() for name, known in table.items()}
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """The names, in the order of the table."""
@@ -97,47 +127,52 @@ class LazyCommands(Commands):
         ]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """The table of commands, without importing any of them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in self._table.items()])
+        """The tables of commands, without importing any of them."""
+        for title, table in self._sections.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, line) for name, (_, line) in table.items()])
 
 
 INTERRUPTED = 130
 
-COMMANDS: CommandTable = {
-    "get": ("library_commands", "Get a library from the depot or a remote, or build it from source once."),
-    "build": ("library_commands", "Build a library with this machine's toolchain."),
-    "wheel": ("library_commands", "Make a Python wheel that works with every torch and every Python."),
-    "index": ("publish_commands", "Write a package index of your wheels, which pip and uv install from."),
-    "publish": ("publish_commands", "Make, prove and push every library and wheel that a matrix file asks for."),
-    "install": ("install_commands", "Install flash-attn into a Python environment, and check that it works there."),
-    "resolve": ("resolve_commands", "Choose the best wheel of all that exist or could be built, and say why."),
-    "lock": ("resolve_commands", "Pin what 'resolve' chooses in flashdepot.lock, by address and SHA-256."),
-    "verify": ("prove_commands", "Check the results of the installed flash_attn on this machine's GPU."),
-    "bench": ("prove_commands", "Compare the speed of the installed flash_attn with torch's own attention."),
-    "link": ("link_commands", "Print what a build needs to link a library: CMake, pkg-config, cargo, or plain flags."),
-    "vendor": ("vendor_commands", "Put a library into a project's repository, or check the ones in it."),
-    "check": ("check_commands", "Check whether wheels and libraries fit, before you import them."),
-    "host": ("host_commands", "Show what was found on this machine."),
-    "doctor": (
-        "host_commands",
-        "Find what prevents installing, building, linking or running, and how to fix it.",
-    ),
-    "explain": ("check_commands", "Find the cause of a failure in a log, and how to fix it."),
-    "catalog": ("catalog_commands", "List the wheels that others publish."),
-    "trust": (
-        "trust_commands",
-        "Allow a project's flashdepot.toml to run a compiler, or to take source or libraries from elsewhere.",
-    ),
-    "remote": ("trust_commands", "Name the places from which libraries and units are fetched."),
-    "keys": ("trust_commands", "Make the key that signs what you push, and choose whose signatures are trusted."),
-    "depot": ("depot_commands", "Inspect, check and clean the store of compiled units and libraries."),
+COMMANDS: Mapping[str, CommandTable] = {
+    "Python": {
+        "install": ("install_commands", "Install flash-attn where torch is, and check that it works."),
+        "resolve": ("resolve_commands", "Choose the best wheel of all there are, and say why."),
+        "lock": ("resolve_commands", "Pin what 'resolve' chooses, by address and SHA-256."),
+        "verify": ("prove_commands", "Check the results of the installed flash_attn on this GPU."),
+        "bench": ("prove_commands", "Compare its speed with torch's own attention."),
+        "catalog": ("catalog_commands", "List the wheels that others publish."),
+    },
+    "C, C++ and Rust": {
+        "get": ("library_commands", "Get a library: stored, from a remote, or built once."),
+        "build": ("library_commands", "Build a library, whatever is stored."),
+        "link": ("link_commands", "Print what CMake, pkg-config, cargo or a compiler needs."),
+        "vendor": ("vendor_commands", "Put a library into a repository, or check the ones in it."),
+    },
+    "For others": {
+        "wheel": ("library_commands", "Make a wheel that works with every torch and every Python."),
+        "index": ("publish_commands", "Write a package index of your wheels, for pip and uv."),
+        "publish": ("publish_commands", "Make, verify and push all that a matrix file asks for."),
+        "remote": ("trust_commands", "Name the places from which libraries are fetched."),
+        "keys": ("trust_commands", "Make the key that signs, and choose whose you trust."),
+    },
+    "Something is wrong": {
+        "explain": ("check_commands", "Find the cause of a failure in a log, and how to fix it."),
+        "doctor": ("host_commands", "Find what prevents installing, building, linking or running."),
+        "check": ("check_commands", "Check whether wheels and libraries fit, before an import."),
+        "host": ("host_commands", "Show what was found on this machine."),
+    },
+    "This machine": {
+        "depot": ("depot_commands", "Inspect, check and clean what is stored here."),
+        "trust": ("trust_commands", "Allow a flashdepot.toml what needs a yes: compilers, sources."),
+    },
 }
 
 
 @click.group(
     cls=LazyCommands,
-    table=COMMANDS,
+    sections=COMMANDS,
     result_callback=show,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="First steps: 'flashdepot get --profile quick' builds a small library in about a minute; "
@@ -169,7 +204,8 @@ def run(*, catches_interrupts: bool = False) -> int:
         _report(FlashdepotError("Stopped. What was finished is kept; run the same command to resume."), INTERRUPTED)
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001  (a page of our own source helps no user)
-        if not {"-v", "--verbose"}.isdisjoint(sys.argv):
+        ours = isinstance(error, (FlashdepotError, click.ClickException))
+        if not ours and not {"-v", "--verbose"}.isdisjoint(sys.argv):
             import traceback  # noqa: PLC0415  (no command that works needs it)
 
             traceback.print_exc()
@@ -218,7 +254,7 @@ def _in_plain_words(error: Exception) -> FlashdepotError:
     if isinstance(error, click.ClickException):
         context = error.ctx if isinstance(error, click.UsageError) else None
         command = context.command_path if context is not None else "flashdepot"
-        return UsageError(error.format_message(), hint=f"What it takes: {command} --help")
+        return UsageError(_with_a_suggestion(error, context), hint=f"What it takes: {command} --help")
     if isinstance(error, OSError) and (explained := explain_disk_error(error, None)) is not None:
         return explained
     if isinstance(error, (NotADirectoryError, IsADirectoryError, FileExistsError)) and error.filename:
@@ -234,6 +270,20 @@ def _in_plain_words(error: Exception) -> FlashdepotError:
         f"Internal error: {type(error).__name__}: {error} ({place.filename}:{place.lineno})",
         hint="Please report it with what the same command prints with -v, and 'flashdepot host --json'.",
     )
+
+
+def _with_a_suggestion(error: click.ClickException, context: click.Context | None) -> str:
+    """What click says of a wrong word, with the one that was probably meant."""
+    if isinstance(error, click.NoSuchOption) and context is not None:
+        known = [word.lstrip("-") for parameter in context.command.params for word in parameter.opts]
+        near = did_you_mean(error.option_name.lstrip("-"), known).replace("'", "'--", 1)
+        if not near and isinstance(context.command, click.Group):
+            near = f" A command's options come after it: {context.command_path} COMMAND {error.option_name}"
+        return f"No such option '{error.option_name}'.{near}"
+    if isinstance(error, click.BadParameter) and error.param and isinstance(error.param.type, click.Choice):
+        word = error.message.split("'")[1]
+        return f"{error.format_message()}{did_you_mean(word, map(str, error.param.type.choices))}"
+    return error.format_message()
 
 
 def _report(error: FlashdepotError, exit_code: int) -> int:

@@ -14,7 +14,18 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 from flashdepot import api
-from flashdepot.cli.common import View, command, depot_option, flag, host_option, is_quiet, is_verbose, options, say
+from flashdepot.cli.common import (
+    Verb,
+    View,
+    command,
+    depot_option,
+    flag,
+    host_option,
+    is_quiet,
+    is_verbose,
+    options,
+    say,
+)
 from flashdepot.cli.options import environment_options
 from flashdepot.cli.terminal import terminal
 from flashdepot.depot import Depot
@@ -74,7 +85,7 @@ UNKNOWN_LOG = 4
 """The exit code for a log that no rule knows."""
 
 
-class _LogOrCommand(click.Command):
+class _LogOrCommand(Verb):
     """Remembers whether its words came after ``--``, which makes them another program's command line."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

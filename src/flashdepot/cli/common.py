@@ -43,14 +43,14 @@ wants_json = functools.partial(_heard, _JSON)
 
 def _remember(name: str) -> Callable[[click.Context, click.Parameter, bool], None]:
     def remember(context: click.Context, _: click.Parameter, value: bool) -> None:
-        context.meta[name] = value
+        context.meta[name] = value or _heard(name)  # before the command or after it
 
     return remember
 
 
 def _show_more(context: click.Context, _: click.Parameter, value: bool) -> None:
-    context.meta[_VERBOSE] = value
-    if value:
+    if value and not is_verbose():
+        context.meta[_VERBOSE] = True
         from flashdepot.process.run import listen  # noqa: PLC0415
 
         listen(say)
@@ -87,11 +87,32 @@ def _opened(context: click.Context, option: click.Parameter, folder: Path | None
     return open_depot(folder)
 
 
+class Verb(click.Command):
+    """A command whose help shows its options in the sections of :func:`options`."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Its own options first, those of every command last."""
+        common = [*COMMON_OPTIONS, self.get_help_option(ctx)]
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            title = _COMMON if parameter in common else getattr(parameter, _SECTION, "Options")
+            if (line := parameter.get_help_record(ctx)) is not None:
+                sections.setdefault(title, []).append(line)
+        for title, lines in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(lines)
+
+
+_COMMON = "Common options"
+_SECTION = "section"
+"""The attribute of a parameter that has the title it stands under."""
+
+
 def command(*lines: str, of: click.Group | None = None, **more: Any) -> Callable[[Callable[..., Any]], Any]:
     """A command, of a group or by itself; the lines are the examples of its help."""
     epilog = "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines) if lines else None
     make: Callable[..., Any] = click.command if of is None else of.command
-    return make(epilog=epilog, **more)  # type: ignore[no-any-return]
+    return make(epilog=epilog, **{"cls": Verb, **more})  # type: ignore[no-any-return]
 
 
 def option(line: str, to: str = "", **more: Any) -> Callable[[Command], Command]:
@@ -116,23 +137,6 @@ def path_option(line: str, to: str = "", **more: Any) -> Callable[[Command], Com
     return option(line, to, type=click.Path(path_type=Path), **more)
 
 
-_DEPOT = "flashdepot.depot"
-depot_option = option(
-    "--depot DIR  Folder of the depot.  [default: the user's cache folder]",
-    type=click.Path(path_type=Path),
-    envvar="FLASHDEPOT_HOME",
-    show_envvar=True,
-    callback=_opened,
-)
-"""The argument ``depot``, a :class:`Depot`: opening one touches nothing."""
-
-
-def named_depot() -> Path | None:
-    """The folder of ``--depot``, for commands that are printed: what the environment says, they will hear as well."""
-    folder: Path | None = click.get_current_context().meta.get(_DEPOT)
-    return folder
-
-
 host_option = path_option(
     "--host FILE  Use the machine in this record, written by 'flashdepot host --save FILE'.  [default: this machine]",
     to="host_file",
@@ -142,21 +146,28 @@ python_option = option(
 )
 
 
-def options(*decorators: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    """Several options as one decorator, in the order in which the help shows them."""
+def options(*decorators: Callable[[Command], Command], section: str | None = None) -> Callable[[Command], Command]:
+    """Several options as one decorator, in the order in which the help shows them.
+
+    :param section: the title that they stand under there.
+    """
 
     def decorate(command: Command) -> Command:
+        before = len(_parameters(command))
         for decorator in reversed(decorators):
             command = decorator(command)
+        if section is not None:
+            for parameter in _parameters(command)[before:]:
+                setattr(parameter, _SECTION, section)
         return command
 
     return decorate
 
 
 def into(
-    name: str, make: Callable[..., Any], *decorators: Callable[[Command], Command]
+    name: str, make: Callable[..., Any], *decorators: Callable[[Command], Command], section: str | None = None
 ) -> Callable[[Command], Command]:
-    """Several options whose values a command takes as one argument, which ``make`` makes of them, by their names."""
+    """Several :func:`options` whose values a command takes as one argument, which ``make`` makes of them, by their names."""
 
     def decorate(command: Command) -> Command:
         before = len(_parameters(command))
@@ -166,7 +177,7 @@ def into(
             made = make(**{taken: given.pop(taken) for taken in names})
             return command(*arguments, **given, **{name: made})
 
-        decorated = options(*decorators)(wrapped)  # type: ignore[arg-type]
+        decorated = options(*decorators, section=section)(wrapped)  # type: ignore[arg-type]
         names = [parameter.name for parameter in _parameters(decorated)[before:]]
         return decorated
 
@@ -176,6 +187,26 @@ def into(
 def _parameters(command: Callable[..., Any]) -> list[click.Parameter]:
     found: list[click.Parameter] = getattr(command, "__click_params__", [])
     return found
+
+
+_DEPOT = "flashdepot.depot"
+depot_option = options(
+    option(
+        "--depot DIR  Folder of the depot.  [default: the user's cache folder]",
+        type=click.Path(path_type=Path),
+        envvar="FLASHDEPOT_HOME",
+        show_envvar=True,
+        callback=_opened,
+    ),
+    section=_COMMON,
+)
+"""The argument ``depot``, a :class:`Depot`: opening one touches nothing."""
+
+
+def named_depot() -> Path | None:
+    """The folder of ``--depot``, for commands that are printed: what the environment says, they will hear as well."""
+    folder: Path | None = click.get_current_context().meta.get(_DEPOT)
+    return folder
 
 
 def open_depot(folder: Path | None) -> Depot:

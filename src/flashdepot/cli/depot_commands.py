@@ -48,7 +48,7 @@ COMMANDS: CommandTable = {
 }
 
 
-@click.group(cls=LazyCommands, table=COMMANDS)
+@click.group(cls=LazyCommands, sections={"Commands": COMMANDS})
 def depot() -> None:
     """Inspect, check and clean the store of compiled units and libraries."""
 

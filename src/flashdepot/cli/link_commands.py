@@ -85,7 +85,7 @@ COMMANDS: CommandTable = {
 }
 
 
-@click.group(cls=LazyCommands, table=COMMANDS)
+@click.group(cls=LazyCommands, sections={"Commands": COMMANDS})
 def link() -> None:
     """Print what a build needs to link a library: CMake, pkg-config, cargo, or plain flags."""
 

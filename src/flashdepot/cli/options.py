@@ -102,8 +102,10 @@ def _option(name: str) -> Callable[[Command], Command]:
     return click.option(*spelled, shell_complete=completed(word.values), metavar=word.metavar, help=word.help)
 
 
-selection_options = into("wanted", lambda **words: Wanted(words), *map(_option, WORDS))
+selection_options = into("wanted", lambda **words: Wanted(words), *map(_option, WORDS), section="Which library")
 """What a :class:`LibraryRequest` is made of: the argument ``wanted``, a :class:`Wanted`."""
+
+_WHERE, _HOW = "Where it must run", "How it is built"
 
 _OPTIONS: Mapping[str, Callable[[Any], Any]] = {
     "torch": option("--torch VERSION  PyTorch: 2.8.0+cu128, or none.  [default: the environment's]"),
@@ -116,7 +118,7 @@ _OPTIONS: Mapping[str, Callable[[Any], Any]] = {
     "python_tag": option("--python-tag 3.12|cp312  Python version or tag; 3.13t is free-threaded."),
     "platform": option("--platform linux-x86_64  Platform, or a wheel's platform tag."),
     "glibc": option("--glibc 2.31  Version of the GNU C library."),
-    "gpu": option("--gpu 9.0  Compute capability (repeatable).", multiple=True),
+    "gpu": option("--gpu 9.0|h100  Compute capability, or the GPU's name (repeatable).", multiple=True),
     "driver": option("--driver 570.1  Version of NVIDIA's driver."),
 }
 """One for each field of :class:`NamedFacts`."""
@@ -128,7 +130,7 @@ def _given(*, python: str | None = None, host_file: Path | None, **named: Any) -
     return Given(NamedFacts(**named), host_file, python)
 
 
-environment_options = into("given", _given, *_OPTIONS.values(), python_option, host_option)
+environment_options = into("given", _given, *_OPTIONS.values(), python_option, host_option, section=_WHERE)
 """For what depends on a Python environment: the argument ``given``, a :class:`Given`."""
 
 MACHINE = ("glibc", "gpu", "driver")
@@ -146,7 +148,7 @@ def named_machine() -> dict[str, Any]:
     return {**{name: said[name] for name in MACHINE}, "host": said["host_file"], "depot": named_depot()}
 
 
-machine_options = into("host", _host, *(_OPTIONS[name] for name in MACHINE), host_option)
+machine_options = into("host", _host, *(_OPTIONS[name] for name in MACHINE), host_option, section=_WHERE)
 """For what depends on a machine and not on its Python: the argument ``host``, ``None`` for this machine as it is."""
 
 names_option = option(
@@ -154,7 +156,9 @@ names_option = option(
     "flash_attn_interface or flash_attn.cute.",
     default="",
 )
-dry_run_option = flag("--dry-run  Say what would be fetched and compiled, and how long that takes; do neither.")
+dry_run_option = options(
+    flag("--dry-run  Say what would be fetched and compiled, and how long that takes; do neither."), section=_HOW
+)
 
 _LEAST_MEMORY = 100 * 10**6
 """Bytes: less is an amount whose unit was left out."""
@@ -204,6 +208,7 @@ build_options = into(
         type=click.Choice([member.value for member in Compiling]),
     ),
     flag("-y --yes  Compile without asking, however long it takes: --build always."),
+    section=_HOW,
 )
 """What a build may use of its machine, and whether it may begin: the argument ``limits``."""
 

@@ -168,7 +168,7 @@ class Depot:
 def depot_folder(folder: Path | None = None) -> Path:
     """The folder that was named, or the user's: ``FLASHDEPOT_HOME``, else a folder of the user's cache."""
     named = str(folder) if folder is not None else os.environ.get("FLASHDEPOT_HOME")
-    if named is None:
+    if not named:
         from flashdepot.files.trust import user_cache  # noqa: PLC0415
 
         named = str(user_cache())
