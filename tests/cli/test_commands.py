@@ -115,6 +115,7 @@ def test_every_help_page_has_examples(command) -> None:
             "nvcc 13.0.88 cannot make sm_200: its newest is sm_121. 'flash",
             marks=posix("nvcc that flashdepot could start"),
         ),
+        (["depot", "pull", "--arch", "90"], 4, "a library for this with the C layer of flashdepot"),
         (["catalog", "ls", "--cuda", "12.8"], 2, "No such option"),
         (["gett"], 2, "No such command"),
     ],
@@ -134,7 +135,7 @@ def test_wrong_words_get_their_exit_code_and_the_right_ones(tmp_path, arguments,
 
 @posix("nvcc that flashdepot could start")
 @pytest.mark.parametrize(
-    ("driver", "way_out"), [("535.104.05", "--cuda 12.8"), ("470.82", "Update the driver: no nvcc")]
+    ("driver", "way_out"), [("535.104.05", "take an nvcc of CUDA 12"), ("470.82", "Update the driver: no nvcc")]
 )
 def test_a_driver_below_the_floor_is_refused_with_the_way_out(driver, way_out, tmp_path) -> None:
     record = tmp_path / "host.json"

@@ -59,11 +59,19 @@ def test_auto_takes_a_toolkit_of_the_machine_where_the_driver_is_too_old_for_the
     assert pick("auto", make_host(thirteen, twelve), driver="560.35").nvcc.root == tmp_path / "12"
 
 
+def test_auto_takes_cuda_12_of_nvidias_archives_where_only_the_driver_is_too_old(
+    tmp_path, provided, monkeypatch
+) -> None:
+    monkeypatch.delenv("FLASHDEPOT_CUDA_ARCHIVES")
+    host = make_host(make_toolkit(tmp_path / "13", "13.0"))
+    foreseen = foresee_toolchain(AnyCuda.AUTO, host, architectures("90"), driver=Version("560.35"))
+    assert (foreseen.toolkit, foreseen.release) == (None, "12.8.1")
+
+
 def test_auto_says_how_to_get_an_older_nvcc_without_root_where_none_is_here(tmp_path, provided) -> None:
     with pytest.raises(IncompatibleError, match=r"driver is 560\.35; what nvcc 13\.0\.88 builds needs 580") as caught:
         pick("auto", make_host(make_toolkit(tmp_path / "13", "13.0")), driver="560.35")
     assert "Update the driver" in caught.value.hint
-    assert "from NVIDIA (about 80 MB): --cuda 12.8\n" in caught.value.hint
     assert "conda create" in caught.value.hint
     assert "--cuda ~/cuda-12.8" in caught.value.hint
 

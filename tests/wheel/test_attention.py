@@ -307,4 +307,7 @@ def test_tensors_that_hold_nothing_go_through_torchs_dispatcher(names, monkeypat
     out = Tensor(made[0].shape)
     out.copy_ = lambda other: other is made[0] and out
     assert names.fa4._flash_attn_fwd(*tensors, **lists, out=out) == (out, None)
+    gradients = (*map(Tensor, (tensor.shape for tensor in tensors)), Tensor((0,)))
+    monkeypatch.setattr(names.fa4, "BACKWARD_OPERATOR", lambda *_: gradients)
+    assert names.fa4._flash_attn_bwd(*tensors, made[0], made[0], made[1], **lists) == gradients[:3]
     assert names.runtime.calls == 0

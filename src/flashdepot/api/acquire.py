@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
+from flashdepot import __version__
 from flashdepot.depot import Depot
 from flashdepot.depot import open_depot as depot_in
 from flashdepot.errors import IncompatibleError, MissingToolError
@@ -110,12 +111,15 @@ def acquire(
             units = len(need.request.selection.units)
             came = "hit" if choice.taken else "fetched"
             return LibraryResult(came, found, depot.libraries.materialise(found), 0, units)
+        _tell_rejected(choice, context.events)
         if not may_build:
             raise IncompatibleError(
-                f"Neither the depot {depot.root} nor a remote has a library for this.",
-                hint="See the remotes: flashdepot remote ls. Build it: flashdepot get, with the same options.",
+                f"Neither the depot {depot.root} nor a remote has a library for this with the C layer of flashdepot "
+                f"{__version__}.",
+                hint="Libraries of another flashdepot have another C layer and are not taken: have them built again and "
+                "pushed by this one. See the remotes: flashdepot remote ls. Or build it here: flashdepot get, with the "
+                "same options.",
             )
-        _tell_rejected(choice, context.events)
     return _build(need, context, options)
 
 

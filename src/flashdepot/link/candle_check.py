@@ -43,7 +43,7 @@ from flashdepot.model.diagnosis import Command, Diagnosis, Severity, Verdict
 from flashdepot.model.environment import Environment
 from flashdepot.model.limits import size
 from flashdepot.model.target import Platform, spell
-from flashdepot.resolve.own_wheels import OLDER_CUDA
+from flashdepot.toolchain.choose import OLDER_CUDA
 
 _CLEAN = f"cargo clean -p {CRATE}"
 _LFS = "git lfs install && git lfs pull"
@@ -213,9 +213,8 @@ def _machine_code(folder: Path, need: CandleNeed, compute_cap: str) -> Iterator[
     elif digits and all(sass.major < int(digits) // 10 for sass in manifest.sass):
         yield _wrong(f"{code} none of it runs on {compute_cap} or newer, as CUDA_COMPUTE_CAP says.", again)
     if (driver := broken.get("driver")) is not None:
-        older = OLDER_CUDA if manifest.toolchain.cuda.major > OLDER_CUDA.major else None
-        fix = again.but(cuda=older) if older else ""
-        yield _wrong(f"The library {driver.clause}.", f"{driver.fix}{f' Or: {fix}' if fix else ''}")
+        older = f" Or: {again}" if manifest.toolchain.cuda.major > OLDER_CUDA.major else ""
+        yield _wrong(f"The library {driver.clause}.", f"{driver.fix}{older}")
 
 
 def _recorded(path: Path) -> Mapping[str, str]:

@@ -13,8 +13,7 @@ from msgspec.structs import replace
 
 from flashdepot.depot import Depot
 from flashdepot.errors import FlashdepotError, IncompatibleError, UsageError
-from flashdepot.fit.requests import needs_of_manifest, unmet
-from flashdepot.fit.rules import judge
+from flashdepot.fit.requests import unmet
 from flashdepot.kernels import default_family
 from flashdepot.kernels.c_layer import c_layer_digest
 from flashdepot.link.library import LinkableLibrary, read_library, read_manifest
@@ -31,7 +30,7 @@ from flashdepot.link.vendor_folder import (
     unlisted,
 )
 from flashdepot.model.codec import plain
-from flashdepot.model.diagnosis import Command, Verdict
+from flashdepot.model.diagnosis import Command
 from flashdepot.model.host import HostRecord
 from flashdepot.model.manifest import MANIFEST_NAME, Manifest
 from flashdepot.model.recipe import PUBLISHED
@@ -39,7 +38,6 @@ from flashdepot.model.request import Gpus, LibraryRequest, Request
 from flashdepot.model.selection import DEFAULT_FAMILY
 from flashdepot.model.target import Platform, spell
 from flashdepot.resolve.library import understand
-from flashdepot.resolve.own_wheels import OLDER_CUDA
 
 
 class Status(str, Enum):
@@ -322,12 +320,7 @@ def _check_target(
     if report.status is Status.DAMAGED:
         return replace(report, fix=_fix(directory, report.folder, report.faults))
     if report.status is Status.DOES_NOT_FIT:
-        too_new = any(
-            reason.id == "driver" and reason.verdict is Verdict.MISFIT
-            for reason in judge(needs_of_manifest(manifest), request.facts)
-        )
-        cuda = {"cuda": str(OLDER_CUDA)} if too_new and manifest.toolchain.cuda.major > OLDER_CUDA.major else {}
-        return replace(report, fix=rebuild_command(str(directory), manifest, wanted, {**cuda, **machine}))
+        return replace(report, fix=rebuild_command(str(directory), manifest, wanted, machine))
     return report
 
 

@@ -14,7 +14,7 @@ from flashdepot.host import with_tools
 from flashdepot.host.surroundings import usable_cores, usable_memory
 from flashdepot.kernels import default_family, oldest_gpu, unproven_code
 from flashdepot.model.candidate import Candidate, Judged, Origin, PublishedWheel, WheelRequest
-from flashdepot.model.diagnosis import Diagnosis, Reasons, Verdict, verdict_of
+from flashdepot.model.diagnosis import Diagnosis, Reasons, verdict_of
 from flashdepot.model.environment import Environment
 from flashdepot.model.host import HostRecord
 from flashdepot.model.manifest import Manifest, untested_of
@@ -27,15 +27,12 @@ from flashdepot.resolve.own_wheel_name import wheel_name, wheel_tag
 from flashdepot.resolve.rules import judge, matches
 from flashdepot.resolve.times import build_seconds, install_seconds, pack_seconds
 from flashdepot.toolchain.architectures import choose_sass
-from flashdepot.toolchain.choose import asks_machine, foresee_toolchain
+from flashdepot.toolchain.choose import OLDER_CUDA, asks_machine, foresee_toolchain
 from flashdepot.toolchain.targets import TARGETS
 from flashdepot.toolchain.wheels import provided_version
 
 _PROVEN = Platform("linux", "x86_64")
 """Where flashdepot's own builds have been seen to work."""
-
-OLDER_CUDA = Version("12.8")
-"""What to compile with for drivers from 525 to 579."""
 
 _UPSTREAM_TARGETS = {True: 4, False: 2}
 """Architectures that upstream's setup.py builds for by default: with an nvcc from 12.8 on, and before."""
@@ -69,7 +66,7 @@ class OwnWheels:
             return
         if request.allows(OURS):
             found = self._found(request, need)
-            yield from [_stored(request, need, *found)] if found else _builds(request, need, self)
+            yield _stored(request, need, *found) if found else _to_build(request, need, self)
         if request.allows(PIP):
             yield _by_pip(request, need, self)
 
@@ -131,15 +128,6 @@ def _stored(request: WheelRequest, need: Need | None, origin: Origin, manifest: 
     return _judged(request, wheel, (), origin, wheel_name(manifest), seconds, **known)
 
 
-def _builds(request: WheelRequest, need: Need, ours: OwnWheels) -> Iterator[Judged]:
-    first = _to_build(request, need, ours)
-    yield first
-    if need.cuda is AnyCuda.AUTO and any(reason.verdict is Verdict.MISFIT for reason in first.reasons):
-        older = _to_build(request, replace(need, cuda=OLDER_CUDA), ours)
-        if older.verdict is not Verdict.MISFIT:
-            yield older
-
-
 def _to_build(request: WheelRequest, need: Need, ours: OwnWheels) -> Judged:
     wanted = need.request.gpus
     reasons = list(_build_place(request.facts, ours.host))
@@ -149,6 +137,8 @@ def _to_build(request: WheelRequest, need: Need, ours: OwnWheels) -> Judged:
         machine = ours.equipped() if asked else ours.host
         foreseen = foresee_toolchain(need.cuda, machine, wanted, driver=driver)
         toolkit, cuda = foreseen.toolkit, foreseen.cuda
+        if foreseen.release and need.cuda is AnyCuda.AUTO:  # for commands that name no driver
+            need = replace(need, cuda=OLDER_CUDA)
         sass = choose_sass(wanted, cuda, toolkit.codes if toolkit and toolkit.codes else codes_of(cuda))
     except FlashdepotError as error:
         reasons.append(Diagnosis.misfit("toolchain", f"CUDA {cuda}", "no usable toolchain", error.message, error.hint))

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 OLDEST_CUDA = Version("12.0")
 """The oldest CUDA whose compiler builds the CUTLASS of the supported upstream versions as C++17."""
 
+OLDER_CUDA = Version("12.8")
+"""What to compile with for drivers from 525 to 579."""
+
 
 class Toolchain(msgspec.Struct, frozen=True):
     """An nvcc, the zigs next to it, and a sentence on why this one.
@@ -83,8 +86,8 @@ def choose_toolchain(
 ) -> Toolchain:
     """Find or provide the nvcc that ``--cuda`` asks for, and what compiles the host side.
 
-    That is zig, for every target. ``auto`` is the nvcc from PyPI, and nothing of the machine is checked unless its
-    driver is too old for that; a version is the one from PyPI if it is that, else a toolkit of the machine, else that
+    That is zig, for every target. ``auto`` is the nvcc from PyPI, or where the driver is too old for that, a toolkit of the
+    machine or CUDA 12.8 of NVIDIA's archives; a version is the one from PyPI if it is that, else a toolkit of the machine, else that
     release of NVIDIA's archives. A folder is taken as it is.
 
     :param host: the machine that compiles. Its toolkits count where :func:`asks_machine` says so.
@@ -176,11 +179,15 @@ def foresee_toolchain(
         )
         if toolkit is not None:
             return Foreseen(toolkit, f"the host's own, found by {toolkit.found_by}", toolkit.version)
-    if version is not None and (label := _release(version, host.platform)):
+    asked = version or (None if _driver_serves_ours(host.platform, driver) else OLDER_CUDA)
+    if asked is not None and (label := _release(asked, host.platform)):
         release = Version(label)
-        if problem := _unfit(_recorded(CudaToolkit("", release, "NVIDIA")), host, wanted, driver=driver):
+        problem = _unfit(_recorded(CudaToolkit("", release, "NVIDIA")), host, wanted, driver=driver)
+        if not problem:
+            return Foreseen(None, f"CUDA {label} from NVIDIA's archives", release, label)
+        if version is not None:
             raise MissingToolError(f"nvcc of CUDA {label} {problem}.")
-        return Foreseen(None, f"CUDA {label} from NVIDIA's archives", release, label)
+        rejected.append(f"nvcc of CUDA {label} {problem}")
     _require_providable(version, host, driver, rejected)
     provided = _recorded(CudaToolkit("", provided_version(), "PyPI"))
     if problem := _unfit(provided, host, wanted, driver=driver):
@@ -256,8 +263,7 @@ def _require_providable(
 
 
 _OLDER_NVCC = (
-    "Update the driver, or take an nvcc of CUDA 12, which driver 525 serves; this needs no root. "
-    "flashdepot fetches one from NVIDIA (about 80 MB): --cuda 12.8\nOr, where NVIDIA's server cannot be reached: "
+    "Update the driver, or take an nvcc of CUDA 12, which driver 525 serves; this needs no root: "
     "conda create -y -p ~/cuda-12.8 -c nvidia/label/cuda-12.8.1 cuda-nvcc cuda-cudart-dev cuda-cccl, "
     "then: --cuda ~/cuda-12.8"
 )

@@ -290,10 +290,10 @@ differentiable = super(torch.autograd.Function, _Attention).apply
 """Of q, k, v, how, sink and whether lse is wanted: out with a gradient, or out and lse."""
 
 
-def _register() -> Any:
-    """Register flashdepot::attention for torch.compile, export and subclasses; None for a torch before 2.4."""
+def _register() -> tuple[Any, Any]:
+    """Register flashdepot::attention and its backward pass for torch.compile, export and subclasses; None before torch 2.4."""
     if not hasattr(torch.library, "register_autograd"):
-        return None
+        return None, None
     how = (
         "Tensor? sink, Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, Tensor? seqused_k, SymInt? max_seqlen_q, "
         "SymInt? max_seqlen_k, Tensor? page_table, float scale, bool causal, int left, int right, float softcap, "
@@ -338,8 +338,8 @@ def _register() -> Any:
         torch.library.impl(operator, "CUDA", function)
         torch.library.register_fake(operator, shapes)
     torch.library.register_autograd(name, differentiate, setup_context=keep)
-    return torch.ops.flashdepot.attention
+    return torch.ops.flashdepot.attention, torch.ops.flashdepot.attention_backward
 
 
-OPERATOR = _register()
+OPERATOR, BACKWARD_OPERATOR = _register()
 """The same for torch's dispatcher: what compiles, exports or records a call sees it, and knows the shapes it makes."""

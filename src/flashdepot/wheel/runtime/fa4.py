@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from .attention import OPERATOR, attend, attention, combine, gradients, how_of, is_ordinary, refuse
+from .attention import BACKWARD_OPERATOR, OPERATOR, attend, attention, combine, gradients, how_of, is_ordinary, refuse
 from .sequences import attention_in_parts, how_of_gradients, need_parts
 
 _JIT = "it is compiled for the call, by FlashAttention-4 with CuTe DSL: use upstream's flash-attn-4 for this call"
@@ -239,7 +239,12 @@ def _flash_attn_bwd(
     window = _window(causal, window_size_left, window_size_right)
     how = how_of(q, softmax_scale, causal, window, softcap, lengths, deterministic=deterministic, lse=True)
     how = how_of_gradients(q, k, v, how, seqused_q)
-    made = gradients(dout, q, k, v, out, lse, how, (dq, dk, dv), d_lse=dlse, sink=learnable_sink)
+    given = (dq, dk, dv, None)
+    if BACKWARD_OPERATOR is None or is_ordinary(q, k, v, learnable_sink):
+        made = gradients(dout, q, k, v, out, lse, how, given[:3], d_lse=dlse, sink=learnable_sink)
+    else:
+        written = BACKWARD_OPERATOR(dout, dlse, q, k, v, out, lse, learnable_sink, *how)
+        made = tuple(one if into is None else into.copy_(one) for one, into in zip(written, given))
     return made[: 3 if learnable_sink is None else 4]
 
 
