@@ -166,11 +166,10 @@ def _whole_lines(blocks: Iterator[bytes]) -> Iterator[bytes]:
     """Cut after the last end of a line; what stands behind it goes in front of the next block."""
     kept = b""
     for block in blocks:
-        end = block.rfind(b"\n") + 1
-        if not end and len(kept) + len(block) < _CHUNK:
+        if len(kept) + len(block) < _CHUNK:
             kept += block
             continue
-        cut = end or len(block)
+        cut = block.rfind(b"\n") + 1 or len(block)
         yield kept + block[:cut]
         kept = block[cut:]
     if kept:

@@ -285,9 +285,9 @@ class _Piece(msgspec.Struct, frozen=True):
 
     def before_any_step(self, rule: LogRule) -> Hit | None:
         """What a line matches that stands where the log has not said what runs, of patterns that want to know."""
-        sought = (pattern.search(self.chunk.text) for pattern in rule.in_step if pattern in self.possible)
-        early = (found for found in sought if found and self.scene.at(found.end()) is None)
-        hits = (self._hit(rule, self._weigh(rule, found), found) for found in early)
+        sought = ((pattern, pattern.search(self.chunk.text)) for pattern in rule.in_step if pattern in self.possible)
+        early = ((pattern, found) for pattern, found in sought if found and self.scene.at(found.end()) is None)
+        hits = (self._hit(rule, self._weigh(rule, pattern, found), found) for pattern, found in early)
         return next((hit for hit in hits if not hit.described), None)
 
     def _hit(self, rule: LogRule, weight: _Weight, found: re.Match[bytes]) -> Hit:
@@ -313,7 +313,7 @@ class _Piece(msgspec.Struct, frozen=True):
             if (found := pattern.search(text, end)) is None:
                 return best
             if rule.takes(self.scene.at(found.end()), known=in_step):
-                weight = self._weigh(rule, found)
+                weight = self._weigh(rule, pattern, found)
                 best = (weight, found) if weight > (best[0] if best else _Weight.NOTHING) else best
                 if weight is _Weight.PROVES:
                     return best
@@ -321,14 +321,15 @@ class _Piece(msgspec.Struct, frozen=True):
         found = None if best or in_step else pattern.search(text, end)
         return (_Weight.SHOWS, found) if found and rule.takes(self.scene.at(found.end())) else best
 
-    def _weigh(self, rule: LogRule, found: re.Match[bytes]) -> _Weight:
+    def _weigh(self, rule: LogRule, pattern: Pattern, found: re.Match[bytes]) -> _Weight:
         """What a match is worth: a program printed it because something failed, and neither warns nor shows its source."""
         near, source = self._near(found), self._is_source(found)
         if any(other.search(near) for other in (_DOES_WITHOUT, *rule.ignore)):
             return _Weight.NOTHING
         if _IS_TEMPLATE.search(near) if source else self._is_code(found):
             return _Weight.NOTHING
-        voice = Voice.PRINTED if source else voice_of(self.chunk.text, found.start(), found.end())
+        sentence = pattern.is_sentence and self.scene.at(found.start()) is None
+        voice = Voice.PRINTED if source else voice_of(self.chunk.text, *found.span(), sentence=sentence)
         if voice is not Voice.PRINTED:
             return _Weight.SHOWS if voice is Voice.DOUBTFUL else _Weight.TELLS
         begin = self.chunk.text.rfind(b"\n", 0, found.end()) + 1

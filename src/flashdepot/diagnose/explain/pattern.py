@@ -53,12 +53,15 @@ class Pattern:
     ``^`` is where a line begins behind the prefixes of other programs, ``$`` where it ends before blanks.
     ``\w``, ``\s``, ``\d`` and ``\b`` know ASCII only; ``\pL`` is a letter of any script. Any of ``'``, ``"`` and
     `````` stands for all three: programs quote as they like.
+
+    One that ignores case from its first letter on ``is_sentence``: words that anybody may use; others are a program's own.
     """
 
     def __init__(self, text: str, regex: str, options: re2.Options) -> None:
         self.text = text
         self.regex = regex
         self.options = options
+        self.is_sentence = text.startswith(("(?i)", "(?i:"))
         self._compiled: re.Pattern[bytes] = re2.compile(regex, options)
 
     @classmethod
