@@ -288,3 +288,12 @@ def test_gc_says_why_nothing_was_freed_and_what_frees_more(tmp_path) -> None:
     assert done.returncode == 0
     assert "what was used in the last hour" in done.stderr
     assert "flashdepot depot clean --all" in done.stderr
+
+
+def test_a_remote_may_be_named_by_a_folder_that_is_there(tmp_path) -> None:
+    share = tmp_path / "share"
+    share.mkdir()
+    config = {"XDG_CONFIG_HOME": str(tmp_path / "config"), "APPDATA": str(tmp_path / "config")}
+    done = flashdepot_in(tmp_path, "remote", "add", "team", "share", "--unsigned", "--json", **config)
+    assert json.loads(done.stdout)["url"] == share.as_uri()
+    assert flashdepot_in(tmp_path, "remote", "add", "team", "shared", "--unsigned", **config).returncode == 2

@@ -163,10 +163,11 @@ def test_the_list_of_libraries_has_a_head_sizes_and_when_they_were_used(depot, t
     make_depot_older(depot.root, hours=49)
     done = flashdepot("depot", "ls", depot=depot)
     head, row = done.stdout.splitlines()
-    assert {"library", "GPUs", "size", "kernels"} <= set(head.split())
+    assert {"library", "for", "GPUs", "size", "kernels"} <= set(head.split())
     assert row.startswith(manifest.recipe_key[:12])
     assert "2 days ago" in row
-    assert "1 libraries" in done.stderr
+    assert f"  {manifest.platform}  " in row
+    assert "1 library, " in done.stderr
 
 
 def test_a_library_with_kernels_that_are_untested_on_some_gpus_says_so_wherever_it_is_shown(depot, tmp_path) -> None:
@@ -186,7 +187,7 @@ def test_clean_frees_at_once_what_no_library_needs_and_all_frees_those_too(depot
     fill(depot, tmp_path)
     before = bytes_below(depot.root)
     shown = flashdepot("depot", "clean", "--dry-run", depot=depot)
-    assert "5.0 kB  1 of kind toolchain" in shown.stderr
+    assert "5.0 kB  1 compiler: it can be made again" in shown.stderr
     assert bytes_below(depot.root) == before
     assert flashdepot("depot", "gc", "--older-than", "0", "--yes", depot=depot).returncode == 0
     assert flashdepot("depot", "clean", "--yes", depot=depot).returncode == 0

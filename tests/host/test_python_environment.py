@@ -163,11 +163,11 @@ def test_what_is_named_comes_first_then_what_is_active_then_the_nearest(tmp_path
         (str(conda), both, conda, f"--python {conda}"),
         (None, both, active, "VIRTUAL_ENV"),
         (None, {"CONDA_PREFIX": str(conda)}, conda, "CONDA_PREFIX"),
-        (None, base, venv, f"{venv} is the nearest"),
-        (None, gone, venv, f"{venv} is the nearest"),
-        (None, {"UV_PROJECT_ENVIRONMENT": "envs/uv"}, uv, f"{uv} is the nearest"),
-        (None, {"UV_PROJECT_ENVIRONMENT": str(uv)}, uv, f"{uv} is the nearest"),
-        (None, {"UV_PROJECT_ENVIRONMENT": "gone"}, venv, f"{venv} is the nearest"),
+        (None, base, venv, "the nearest .venv"),
+        (None, gone, venv, "the nearest .venv"),
+        (None, {"UV_PROJECT_ENVIRONMENT": "envs/uv"}, uv, "the nearest envs/uv"),
+        (None, {"UV_PROJECT_ENVIRONMENT": str(uv)}, uv, f"the nearest {uv}"),
+        (None, {"UV_PROJECT_ENVIRONMENT": "gone"}, venv, "the nearest .venv"),
         (None, {**both, "UV_PROJECT_ENVIRONMENT": "envs/uv"}, active, "VIRTUAL_ENV"),
     ]
     for option, variables, expected, why in cases:

@@ -226,5 +226,6 @@ def test_the_command_takes_files_and_says_what_it_did(maker, public) -> None:
     document = json.loads(done.stdout)
     assert (document["path"], document["added"]) == (str(public), [wheel.name])
     assert document["shelves"]["simple"] == {"wheels": 1, "taken": [wheel.name]}
-    done = flashdepot_here(*command)
-    assert (done.stdout, "0 new" in done.stderr) == (f"{public}\n", True)
+    done = flashdepot_here("index", public, wheel.parent, "--depot", maker.depot.root)  # a folder of wheels is they
+    assert (done.stdout, "1 wheel, " in done.stderr, "0 new" in done.stderr) == (f"{public}\n", True, True)
+    assert flashdepot_here("index", public, maker.depot.root, "--depot", maker.depot.root).returncode == 2

@@ -128,7 +128,7 @@ def test_a_library_that_does_not_serve_is_not_taken_and_the_reason_is_printed(de
     code, document, said = get(depot, host, *options)
     assert code != 0
     assert document["status"] == "error"
-    assert f"was not taken: {reason}" in said
+    assert f"was not taken: it {reason}" in said
 
 
 def test_a_damaged_library_is_not_taken_and_its_damage_is_reported(depot) -> None:

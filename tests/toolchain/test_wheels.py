@@ -144,6 +144,12 @@ def test_wheels_of_nvcc_become_one_toolkit_and_tell_how_far_they_are(index, tmp_
     assert heard == {name: (len(index.files[name]),) * 2 for name in ("nvcc.whl", "runtime.whl")}
 
 
+def test_each_toolkit_is_known_by_the_digest_that_it_was_provided_with() -> None:
+    trees, known = wheels._data()["tree"], wheels.known_trees()
+    for platform in (LINUX, Platform("linux", "aarch64")):
+        assert known[wheels._root(platform, Path()).name] == trees[str(platform)]
+
+
 def test_zig_can_be_run_and_brings_what_our_targets_read(index, tmp_path) -> None:
     made = zig.provide_zig(LINUX, tmp_path, lambda _: None, ZIG)
     if os.name == "posix":

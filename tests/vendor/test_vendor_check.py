@@ -17,6 +17,7 @@ from flashdepot.model.host import CudaToolkit, Gpu
 from flashdepot.model.request import LibraryRequest
 from flashdepot.model.target import Architecture, Platform, Version
 from support.toolkits import make_host
+from support.tools import flashdepot_here
 from vendor.vendor_tools import FOLDER, check, for_target, save, vendor, vendored
 
 pytestmark = pytest.mark.nvcc
@@ -257,7 +258,22 @@ def test_a_folder_without_an_index_learns_how_to_get_one(project) -> None:
 
 def test_people_read_the_same_verdict(target, project) -> None:
     done = vendor("--check", cwd=project)
+    blind = "prebuilt: fits; its machine code was not compared with a GPU, since none is here or was named: --gpu 9.0"
+    assert done.stdout.splitlines()[:2] == [blind, f"  {FOLDER}: fits"]
+    done = vendor("--check", "--gpu", "9.0", cwd=project)
     assert done.stdout.splitlines()[:2] == ["prebuilt: fits", f"  {FOLDER}: fits"]
+
+
+def test_a_gpu_that_no_library_serves_gets_no_command(target, project) -> None:
+    fix = check(project, "--gpu", "7.5", "--driver", "580")[1]["targets"][0]["fix"]
+    assert fix == "Use a GPU from the A100 or RTX 30 on; on older ones, PyTorch's own attention works."
+
+
+def test_check_reads_the_libraries_of_a_vendored_folder(target, project) -> None:
+    words = ("check", "prebuilt", "--gpu", "9.0", "--driver", "580", "--json")
+    done = flashdepot_here(*words, cwd=project)
+    assert done.returncode == 0, done.stderr
+    assert [Path(file["file"]).parts[-4:-2] for file in json.loads(done.stdout)["files"]] == [(FOLDER, "lib")] * 2
 
 
 def test_a_library_that_a_named_compiler_made_serves_who_vendored_it(quick_library, project, tmp_path) -> None:

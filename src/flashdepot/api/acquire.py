@@ -213,8 +213,9 @@ def _surveyed(limits: Limits) -> Limits:
 
 def _tell_rejected(choice: DepotChoice, events: Events) -> None:
     for manifest, reasons in choice.rejected[:1]:
-        others = f" Neither were {more} more: flashdepot depot ls" if (more := len(choice.rejected) - 1) else ""
-        events.note(f"The stored library {manifest.recipe_key[:12]} was not taken: {'; '.join(reasons)}.{others}")
+        more = len(choice.rejected) - 1
+        others = f" Nor does any of the {more} others serve: flashdepot depot ls" if more else ""
+        events.note(f"The stored library {manifest.recipe_key[:12]} was not taken: it {'; it '.join(reasons)}.{others}")
 
 
 def wheel_of(library: LibraryResult, sources: Mapping[str, str], depot: Depot, folder: Path) -> Wheel:

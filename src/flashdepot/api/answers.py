@@ -64,18 +64,30 @@ def check(
 
     The other parameters and errors are those of :func:`place_of`, which describes the environment.
 
-    :param files: wheels, libraries, and folders that :func:`get` wrote, of which both libraries are read.
-    :raises UsageError: when a file cannot be read, or a folder is none that :func:`get` wrote.
+    :param files: wheels, libraries, and folders: one that :func:`get` wrote, of which both libraries are read, one that
+        :func:`vendor` wrote, of which those for the environment's system are, or one with wheels in it.
+    :raises UsageError: when a file cannot be read, or a folder is none of these.
     :raises IntegrityError: when a folder's manifest cannot be used.
     """
     asked = [Path(files)] if isinstance(files, (str, Path)) else [Path(file) for file in files]
-    paths = [path for file in asked for path in (_libraries_in(file) if file.is_dir() else [file])]
     place = place_of(python, named, host, events)
+    paths = [path for file in asked for path in (_files_in(file, place) if file.is_dir() else [file])]
     return [check_file(path, place) for path in paths]
 
 
+def _files_in(folder: Path, place: Place) -> list[Path]:
+    from flashdepot.link.vendor_folder import read_index  # noqa: PLC0415  (files are the usual question)
+
+    if wheels := sorted(folder.glob("*.whl")):
+        return wheels
+    if (index := read_index(folder)) is None:
+        return _libraries_in(folder)
+    here = [target for target in index.targets if target.platform == place.host.platform] or index.targets
+    return [path for target in here for path in _libraries_in(folder / target.folder)]
+
+
 def _libraries_in(folder: Path) -> list[Path]:
-    from flashdepot.link.library import LinkKind, read_library  # noqa: PLC0415  (files are the usual question)
+    from flashdepot.link.library import LinkKind, read_library  # noqa: PLC0415  (as above)
 
     library = read_library(folder)
     return [

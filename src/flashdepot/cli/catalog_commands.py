@@ -26,7 +26,7 @@ from flashdepot.cli.terminal import terminal
 from flashdepot.depot import Depot
 from flashdepot.errors import FlashdepotError, NetworkError, UsageError, did_you_mean
 from flashdepot.model.candidate import PublishedWheel
-from flashdepot.model.limits import size
+from flashdepot.model.limits import counted, size
 from flashdepot.model.wheel import Interpreter
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def ls(limit: int, wanted: Filter, depot: Depot, *, urls: bool) -> View:
             "show all with --limit 0."
         )
     else:
-        said = f"{len(found)} wheels. --urls prints their addresses." if found else "No wheel matches."
+        said = f"{counted(len(found), 'wheel')}. --urls prints their addresses." if found else "No wheel matches."
     columns = ("flash-attn", "torch", "CUDA", "ABI", "Python", "platform", "source", "release", "size", "")
     return View(
         lambda: [dict(zip(wheel._fields, wheel, strict=True)) for wheel in found],
@@ -137,7 +137,7 @@ def ls(limit: int, wanted: Filter, depot: Depot, *, urls: bool) -> View:
 def stats(wanted: Filter, depot: Depot) -> View:
     """Count wheels by source, version, torch, CUDA and platform."""
     loaded, found = _selected(depot, wanted)
-    counted = tallies(found)
+    tallied = tallies(found)
     collections = [fields(c, "name", "kind", "page", "licence", "listed") for c in loaded.collections]
     tables: list[str | Table] = [
         Table(
@@ -145,11 +145,11 @@ def stats(wanted: Filter, depot: Depot) -> View:
             [(c.name, c.kind, c.listed[:10], c.licence or "not said", c.page) for c in loaded.collections],
         )
     ]
-    for tally in counted:
+    for tally in tallied:
         tables += ["", Table((tally.of, "wheels"), [(value, str(count)) for value, count in tally.counts])]
-    counts = {tally.of: dict(tally.counts) for tally in counted}
+    counts = {tally.of: dict(tally.counts) for tally in tallied}
     document = {"wheels": len(found), "collections": collections, "counts": counts}
-    return View(document, tables, then=[f"{len(found)} wheels.", _age(loaded)])
+    return View(document, tables, then=[f"{counted(len(found), 'wheel')}.", _age(loaded)])
 
 
 @command("flashdepot catalog matrix --version 2.8.3", "flashdepot catalog matrix --html matrix.html", of=catalog)
@@ -177,7 +177,7 @@ def matrix(html: Path | None, wanted: Filter, depot: Depot) -> View | None:
         for s in table
     ]  # fmt: skip
     columns = ("flash-attn", "torch", "CUDA", "Python", "platforms", "sources", "wheels")
-    said = f"{len(found)} wheels. --html FILE writes the whole table with filters and links."
+    said = f"{counted(len(found), 'wheel')}. --html FILE writes the whole table with filters and links."
     return View(document, [Table(columns, rows)], then=[said, _age(loaded)])
 
 

@@ -33,7 +33,7 @@ from flashdepot.diagnose.check.evidence import Outcome, Report
 from flashdepot.errors import UsageError
 from flashdepot.host import saved_host
 from flashdepot.model.host import HostRecord
-from flashdepot.model.limits import joined
+from flashdepot.model.limits import counted, joined
 from flashdepot.resolve.facts import Given
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 @command(
     "flashdepot check flash_attn-2.8.3-cp311-cp311-linux_x86_64.whl --python .venv/bin/python",
     "flashdepot check vllm_flash_attn_2_cuda.abi3.so --torch 2.8+cu128 --gpu 9.0",
-    "flashdepot check prebuilt --host node.json    # a library's folder: both libraries in it",
+    "flashdepot check prebuilt --host node.json    # what 'vendor' wrote: the libraries for that system",
 )
 @click.argument("files", metavar="FILE|DIR...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @environment_options
@@ -52,7 +52,8 @@ def check(files: tuple[Path, ...], given: Given) -> View:
     """Check whether wheels and libraries fit, before you import them.
 
     Reads only the files' bytes: GPU architectures, torch symbols and C++ ABI, C and C++ library versions, needed
-    libraries, tags, digests. Nothing is loaded and no GPU is needed. DIR is what 'flashdepot get' wrote.
+    libraries, tags, digests. Nothing is loaded and no GPU is needed. DIR is what 'flashdepot get' or 'vendor'
+    wrote, or has wheels in it.
 
     Exit status: 0 fits, 3 cannot tell, 4 does not fit, 6 damaged; the worst of several files.
     """
@@ -75,7 +76,7 @@ def describe(report: Report, *, verbose: bool) -> str:
                 lines.append(f"{'':15}{line.fix}")
     quiet = len({line.topic for line in report.evidence if line.outcome is Outcome.FITS})
     if not verbose and quiet:
-        lines.append(f"  {quiet} topics fit; -v shows every line")
+        lines.append(f"  {counted(quiet, 'topic')} fit{'s' if quiet == 1 else ''}; -v shows every line")
     return "\n".join(lines)
 
 

@@ -292,7 +292,11 @@ def coloured(text: str, colour: str, stream: IO[str] | None = None) -> str:
 
 def ask(question: str) -> bool:
     """Whether the person at the terminal says yes."""
-    return click.confirm(printable(question), err=True)  # noqa: TID251  (here it is made printable)
+    try:
+        return click.confirm(printable(question), err=True)  # noqa: TID251  (here it is made printable)
+    except click.Abort:
+        say("")  # what is said of it has a line of its own
+        raise
 
 
 class Table(msgspec.Struct, frozen=True):

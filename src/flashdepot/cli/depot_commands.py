@@ -29,7 +29,7 @@ from flashdepot.depot import Depot
 from flashdepot.depot.gc import GcPlan, plan, run
 from flashdepot.depot.gc import usage as usage_of
 from flashdepot.errors import IntegrityError
-from flashdepot.model.limits import size
+from flashdepot.model.limits import counted, size
 from flashdepot.model.target import spell
 
 COMMANDS: CommandTable = {
@@ -100,6 +100,7 @@ def ls(depot: Depot) -> View:
         (
             a.manifest.recipe_key[:12],
             str(a.manifest.upstream),
+            str(a.manifest.platform),
             spell(a.manifest.sass),
             str(a.manifest.toolchain.cuda),
             size(a.manifest.size),
@@ -111,8 +112,8 @@ def ls(depot: Depot) -> View:
     total = size(sum(a.manifest.size for a in stored))
     return View(
         document,
-        [Table(("library", "flash-attn", "GPUs", "CUDA", "size", "last used", "kernels"), rows)],
-        then=[f"{len(stored)} libraries, {total}. All that is on disk: flashdepot depot usage"],
+        [Table(("library", "flash-attn", "for", "GPUs", "CUDA", "size", "last used", "kernels"), rows)],
+        then=[f"{counted(len(stored), 'library')}, {total}. All that is on disk: flashdepot depot usage"],
     )
 
 
@@ -181,7 +182,7 @@ def verify(depot: Depot) -> View:
     said = (
         f"{report.checked - report.folders} stored files and records ({size(report.bytes)}), "
         f"{report.folders} folders of compilers and sources ({size(report.folder_bytes)}), every byte read: "
-        f"{len(report.problems) or 'no'} problems."
+        f"{counted(len(report.problems), 'problem')}."
     )
     error = IntegrityError(
         "\n  ".join((f"{depot.root}:", *report.problems)),
@@ -189,6 +190,9 @@ def verify(depot: Depot) -> View:
     )
     return View(document, said=[said], error=error if report.problems else None)
 
+
+_KINDS = {"blob": "object", "toolchain": "compiler", "upstream": "source", "action": "record of an action"}
+"""What ``usage`` calls them."""
 
 _free_options = options(
     flag("-y --yes  Do not ask."),
@@ -235,8 +239,8 @@ def _freed(depot: Depot, planned: GcPlan, said: list[str], *, yes: bool, dry_run
         for removal in planned.removals:
             kinds.setdefault((removal.kind, removal.reason), []).append(removal.bytes)
         for (kind, reason), freed in kinds.items():
-            say(f"{size(sum(freed)):>10}  {len(freed)} of kind {kind}: {reason}")
-        say(f"{size(planned.bytes)} in {len(planned.removals)} places.")
+            say(f"{size(sum(freed)):>10}  {counted(len(freed), _KINDS.get(kind, kind))}: {reason}")
+        say(f"{size(planned.bytes)} in {counted(len(planned.removals), 'place')}.")
     confirmed = not dry_run and bool(planned.removals) and (yes or wants_json() or ask("Free it?"))
     done = run(depot, planned) if confirmed else None
     shown = done or planned

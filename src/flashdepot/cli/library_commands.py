@@ -18,7 +18,7 @@ from flashdepot.api.libraries import plan_library
 from flashdepot.cli.common import View, answer, command, fields, flag, option, options, path_option, say, wants_json
 from flashdepot.cli.options import Asked, library_options, names_option
 from flashdepot.kernels import oldest_gpu, tested_families
-from flashdepot.model.limits import duration, size
+from flashdepot.model.limits import counted, duration, size
 from flashdepot.model.manifest import MANIFEST_NAME
 from flashdepot.model.selection import DEFAULT_FAMILY
 from flashdepot.model.target import spell
@@ -139,7 +139,7 @@ def describe(result: LibraryResult) -> list[str]:
     came = {
         "hit": "from the depot",
         "fetched": "from a remote",
-        "built": f"built: {result.compiled} units compiled, {result.reused} reused{where}",
+        "built": f"built: {counted(result.compiled, 'kernel')} compiled, {result.reused} reused{where}",
     }
     floors = [f"NVIDIA driver {manifest.driver_floor}"]
     if manifest.libc_floor:

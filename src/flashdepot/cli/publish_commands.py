@@ -15,18 +15,19 @@ from flashdepot.cli.library_commands import describe_plan, plan_document
 from flashdepot.cli.options import build_options, names_option
 from flashdepot.cli.terminal import terminal
 from flashdepot.depot import Depot
-from flashdepot.model.limits import Limits, duration, size
+from flashdepot.errors import UsageError
+from flashdepot.model.limits import Limits, counted, duration, size
 from flashdepot.publish import FAILED, REPORT_NAME, PartReport, PublishReport, problem_document, read_matrix
 from flashdepot.wheel import parse_names
 
 
 @command(
     "flashdepot index public --url https://wheels.example.org/",
-    "flashdepot index public dist/*.whl",
+    "flashdepot index public dist",
     "flashdepot index public --from team",
 )
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@click.argument("wheels", metavar="[WHEEL]...", nargs=-1, type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.argument("wheels", metavar="[WHEEL|DIR]...", nargs=-1, type=click.Path(path_type=Path, exists=True))
 @options(
     option(
         "--url URL  Address that DIR is served under, for the commands on its page.  [default: the last one]",
@@ -42,12 +43,15 @@ def index(
 ) -> View:
     """Write a package index that pip and uv install from: a folder of static files for any web server.
 
-    Without a WHEEL it takes a wheel of every library in the depot, or with --from of every library of a remote. What the
+    A DIR after the first stands for the wheels in it. Without a WHEEL it takes a wheel of every library in the depot, or with --from of every library of a remote. What the
     index held before stays in it. It is signed with your key, if you have one. Prints the folder's path.
     """
+    files = [file for wheel in wheels for file in (sorted(wheel.glob("*.whl")) if wheel.is_dir() else [wheel])]
+    if wheels and not files:
+        raise UsageError(f"{wheels[0]} has no wheel in it.", hint="Make one: flashdepot wheel --out DIR")
     site = api.index(
         folder,
-        wheels,
+        files,
         url=url,
         source=source,
         names=parse_names(names),
@@ -62,8 +66,9 @@ def index(
     }
     document = {"path": str(site.path), "url": site.record.url, "added": list(site.added), "shelves": shelves}
     variants = sum(bool(row.label) for row in rows)
+    also = f" and {counted(variants, 'variant')}" if variants else ""
     said = (
-        f"{len(rows) + len(small) - variants} wheels and {variants} variants, "
+        f"{counted(len(rows) + len(small) - variants, 'wheel')}{also}, "
         f"{size(sum(row.size for row in (*rows, *small)))}, at "
         f"{len(site.shelves)} addresses; {len(site.added)} new"
     )
@@ -132,7 +137,7 @@ def _plan(planned: Sequence[publishing.PlannedPart]) -> View:
 
 
 def _line(done: PartReport) -> str:
-    words = {"hit": "was there", "fetched": "fetched", "built": f"built, {done.compiled} units compiled"}
+    words = {"hit": "was there", "fetched": "fetched", "built": f"built, {counted(done.compiled, 'kernel')} compiled"}
     if done.status == FAILED:
         return f"failed     {done.part.name}"
     pushed = "".join(f"; {name}: {pushed}" for name, pushed in done.pushed.items())

@@ -73,7 +73,7 @@ def sync(names: tuple[str, ...], depot: Depot, *, dry_run: bool) -> View:
     found = sharing.sync(names, dry_run=dry_run, depot=depot, events=terminal())
     problems = [(one.remote, one.problem) for one in found if one.problem is not None]
     for remote, problem in problems:
-        warn(f"{remote}: {problem.message} {problem.hint}".rstrip())
+        warn(f"{remote}: {problem.message.rstrip('.')}. {problem.hint}".rstrip())
     refused = any(one.done is not None and one.done.refused for one in found)
     return View(
         {"status": "planned" if dry_run else "synced", "remotes": [_sync_row(one) for one in found]},

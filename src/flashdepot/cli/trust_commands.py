@@ -117,9 +117,11 @@ def remote() -> None:
 def add(name: str, url: str, keys: tuple[str, ...], **settings: Any) -> View:
     """Add a remote for this user, or change the one of that name.
 
-    s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX, https://SERVER/FOLDER or file:///FOLDER.
-    Credentials come from where each cloud's own tools look for them, and from ~/.netrc for https.
+    s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX, https://SERVER/FOLDER, file:///FOLDER or a
+    folder that is there. Credentials come from where each cloud's own tools look for them, and from ~/.netrc for https.
     """
+    if Path(url).is_dir():
+        url = Path(url).resolve().as_uri()
     added = remote_settings(name=name, url=url, keys=tuple(map(PublicKey.parse, keys)), **settings)
     users = UserSettings.of_this_user()
     users.add_remote(added)

@@ -91,6 +91,8 @@ def _written(manifest: Manifest, written: Vendored) -> View:
 def describe(report: VendorReport) -> list[str]:
     """The verdict in one line, then each target: what is wrong first, what merely differs last."""
     lines = [f"{report.directory}: {report.status.value}"]
+    if report.without_gpu and report.status is Status.FITS:
+        lines[0] += "; its machine code was not compared with a GPU, since none is here or was named: --gpu 9.0"
     for target in report.targets:
         lines.append(f"  {target.folder}: {target.status.value}")
         lines += _describe_target(target)
@@ -104,7 +106,7 @@ def _describe_target(target: TargetReport) -> list[str]:
     if (more := len(target.faults) - _FAULTS_SHOWN) > 0:
         lines.append(f"    and {more} more files")
     if target.status is not Status.OTHER_PLATFORM:
-        lines += [f"    rebuild needed: {reason}" for reason in target.reasons]
+        lines += [f"    rebuild needed: it {reason}" for reason in target.reasons]
         if not is_quiet():
             lines += [
                 f"    {change.topic}: made with {change.made_with}, here {change.here}: {change.why}"

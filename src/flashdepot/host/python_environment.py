@@ -131,7 +131,7 @@ def _nearest(folder: Path, name: str) -> ChosenPython | None:
             if path.is_file() | path.is_dir() and (reason := planted(path)):
                 why = f"{path} is not trusted, because {reason}; to use it all the same, name it: --python {venv}"
                 return ChosenPython(None, why)
-        return ChosenPython(found, f"{venv} is the nearest")
+        return ChosenPython(found, f"the nearest {name}")
     return None
 
 

@@ -98,7 +98,7 @@ def inspect(
     if (error := objection(report, environment.executable)) is not None:
         raise error
     for line in report.evidence:
-        if line.outcome is Outcome.UNKNOWN:
+        if line.outcome is Outcome.UNKNOWN and (line.topic != "architectures" or record.gpus):  # no import tells
             on_note(f"{line.topic}: {line.seen}: {line.has or 'cannot be determined'}; the import will show.")
     require_plain_entry_points(wheel.path)
     return str(report.facts["version"])

@@ -35,7 +35,7 @@ def require_no_obstacle(findings: Sequence[Diagnosis], python: Path, on_warning:
     blockers = [finding for finding in findings if finding.verdict is Verdict.MISFIT]
     if blockers:
         first, more = blockers[0], len(blockers) - 1
-        others = f" {more} more: flashdepot doctor install --python {python}" if more else ""
+        others = f"\n{more} more: flashdepot doctor install --python {python}" if more else ""
         kind = (
             IncompatibleError if any(finding.severity is Severity.MISFIT for finding in blockers) else MissingToolError
         )

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from flashdepot.depot import Depot
 from flashdepot.errors import FlashdepotError, IncompatibleError, UsageError
 from flashdepot.fit.requests import unmet
-from flashdepot.kernels import default_family
+from flashdepot.fit.rules import judge_oldest_gpu
+from flashdepot.kernels import default_family, oldest_gpu
 from flashdepot.kernels.c_layer import c_layer_digest
 from flashdepot.link.library import LinkableLibrary, read_library, read_manifest
 from flashdepot.link.vendor_folder import (
@@ -101,6 +102,8 @@ class VendorReport(msgspec.Struct, frozen=True):
 
     directory: str
     targets: tuple[TargetReport, ...]
+    without_gpu: bool = False
+    """Whether no GPU is there or was named, so that machine code for any is good enough."""
 
     @property
     def status(self) -> Status:
@@ -121,6 +124,7 @@ class VendorReport(msgspec.Struct, frozen=True):
             "exit_code": self.status.exit_code,
             "rebuild": self.rebuild,
             "directory": self.directory,
+            "without_gpu": self.without_gpu,
             "targets": [target.to_json() for target in self.targets],
         }
 
@@ -252,7 +256,7 @@ def check(
     """
     index = require_index(directory)
     targets = tuple(_check_target(directory, target, wanted, host, depot, machine) for target in index.targets)
-    return VendorReport(str(directory), targets)
+    return VendorReport(str(directory), targets, not host.gpus and wanted.arch in {None, Gpus.NATIVE})
 
 
 def require_index(directory: Path) -> VendorIndex:
@@ -320,7 +324,9 @@ def _check_target(
     if report.status is Status.DAMAGED:
         return replace(report, fix=_fix(directory, report.folder, report.faults))
     if report.status is Status.DOES_NOT_FIT:
-        return replace(report, fix=rebuild_command(str(directory), manifest, wanted, machine))
+        fatal = judge_oldest_gpu(request.facts, oldest_gpu())
+        fix = str(fatal.fix) if fatal is not None else rebuild_command(str(directory), manifest, wanted, machine)
+        return replace(report, fix=fix)
     return report
 
 

@@ -25,8 +25,9 @@ def size(count: float) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """A number of things as people say it: ``1 blob``, ``2,048 blobs``."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+    """A number of things as people say it: ``1 blob``, ``2,048 blobs``, ``2 libraries``."""
+    several = f"{noun[:-1]}ies" if noun.endswith("ry") else f"{noun}s"
+    return f"{count:,} {noun if count == 1 else several}"
 
 
 def duration(seconds: float) -> str:

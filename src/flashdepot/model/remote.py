@@ -141,7 +141,7 @@ def _require_address(url: str) -> None:
         )
     if parts.scheme not in SCHEMES:
         raise ValueError(
-            f"'{url[:100]}' is not the address of a remote: expected {', '.join(SCHEMES)}, then ://; for a folder file:///DIR"
+            f"'{url[:100]}' is not the address of a remote: expected {', '.join(SCHEMES)}, then ://, or a folder that is there"
         )
     if parts.query or parts.fragment:
         raise ValueError(f"'{url[:100]}' has a query or a fragment, and a remote is a folder")

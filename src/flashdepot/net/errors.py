@@ -146,4 +146,4 @@ def _innermost(error: BaseException) -> str:
         if not isinstance(inner, BaseException):
             break
         reason = inner
-    return getattr(reason, "strerror", None) or str(reason).rpartition(": ")[2]
+    return getattr(reason, "strerror", None) or str(reason).rpartition(": ")[2].rstrip(')"')

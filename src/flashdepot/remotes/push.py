@@ -70,8 +70,7 @@ class Pushed(msgspec.Struct, frozen=True):
             f", {counted(self.repaired, 'blob')} had other bytes there and were repaired" if self.repaired else ""
         )
         said = sent if self.records or self.blobs else "all there already"
-        libraries = f"{self.libraries} libraries" if self.libraries != 1 else "1 library"
-        return f"{libraries} and {counted(self.units, 'unit')}, {said}{repaired}"
+        return f"{counted(self.libraries, 'library')} and {counted(self.units, 'unit')}, {said}{repaired}"
 
 
 def push(

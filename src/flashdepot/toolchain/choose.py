@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from flashdepot.errors import IncompatibleError, IntegrityError, MissingToolError
+from flashdepot.facts import table
 from flashdepot.facts.gpus import codes_of, driver_floor
 from flashdepot.files.documents import read_record, write_record
 from flashdepot.files.folders import sha256_files
@@ -242,7 +243,8 @@ def _require_providable(
         )
         raise MissingToolError(
             f"There is no CUDA {version} here that can be used: {found}.",
-            hint=f"Name a toolkit's folder (--cuda DIR), or let flashdepot provide nvcc {ours}: --cuda auto",
+            hint=f"flashdepot fetches {ours}, as --cuda auto does, and {', '.join(table('cuda_archives')['newest'])}. "
+            "Or name a toolkit's folder: --cuda DIR",
         )
     if driver is not None and not _driver_serves_ours(host.platform, driver):
         floor = driver_floor(ours.major, host.platform.system, compressed=True)
@@ -250,7 +252,7 @@ def _require_providable(
         oldest = driver_floor(OLDEST_CUDA.major, "linux", compressed=False)
         too_old = f"Update the driver: no nvcc that flashdepot can use builds for one older than {oldest}"
         raise IncompatibleError(
-            f"This machine's NVIDIA driver is {driver}; what nvcc {ours} builds needs {floor}.{found}",
+            f"The NVIDIA driver is {driver}; what nvcc {ours} builds needs {floor}.{found}",
             hint=too_old if driver < oldest else _OLDER_NVCC,
         )
     if not provides(host.platform):
