@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeVar
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
@@ -86,79 +88,41 @@ class Guarded:
         assert touched == 0, f"{touched} elements outside the output were written"
 
 
-class ForwardCall:
-    """What every call of fa_fwd has: buffers, the arguments that say so, and one launch."""
+@dataclass(frozen=True)
+class Part:
+    """What attends to itself, and what the call wrote for it. ``index`` is None where that is the whole problem."""
 
-    problem: Problem
-    library: Library
-    device: int
-    q: Guarded
-    k: Guarded
-    v: Guarded
-    o: Guarded
-    lse_storage: torch.Tensor
-    alibi: torch.Tensor | None
-    workspace: torch.Tensor | None
-    args: ForwardArgs
-
-    def tensor_args(self, lists: dict[str, torch.Tensor] | None = None) -> ForwardArgs:
-        """Sizes, numbers, tensors and vectors; ``lists`` are the vectors by the names of their fields."""
-        args = common_args(ForwardArgs, self.problem, self.device)
-        args.num_splits = self.problem.splits
-        args.q, args.k, args.v, args.o = (one.describe() for one in (self.q, self.k, self.v, self.o))
-        args.lse = self.lse_storage.data_ptr() + 4 * GUARD
-        for name, values in (lists or {}).items():
-            setattr(args, name, values.data_ptr())
-            if name == "block_table":
-                args.block_table_stride = values.stride(0)
-        set_alibi(args, self.alibi)
-        return args
-
-    def poison(self) -> None:
-        self.o.storage.fill_(POISON_16)
-        self.lse_storage.fill_(POISON_32)
-
-    def launch(self) -> None:
-        """Enqueue on torch's current stream."""
-        self.args.stream = torch.cuda.current_stream().cuda_stream
-        answer = self.library.fwd(self.args)
-        assert answer.status is Status.OK, answer
-
-    def lse_of(self, *shape: int) -> torch.Tensor:
-        return self.lse_storage[GUARD : self.lse_storage.numel() - GUARD].view(torch.float32).view(shape)
-
-    def assert_nothing_else_was_written(self) -> None:
-        self.o.assert_poison_is_untouched()
-        assert_guards_are_untouched(self.lse_storage, self.workspace, self.args.workspace_bytes)
+    index: int | None
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    o: torch.Tensor
+    lse: torch.Tensor
+    slopes: torch.Tensor | None
 
 
-@dataclass
-class Call(ForwardCall):
-    """A dense problem with its buffers, ready to run."""
+class Call:
+    """A problem with its buffers, ready to run: here a dense one."""
 
-    problem: Problem
-    library: Library
-    device: int = 0
-    q: Guarded = field(init=False)
-    k: Guarded = field(init=False)
-    v: Guarded = field(init=False)
-    o: Guarded = field(init=False)
-    lse_storage: torch.Tensor = field(init=False)
-    alibi: torch.Tensor | None = field(init=False, default=None)
-    workspace: torch.Tensor | None = field(init=False, default=None)
-    args: ForwardArgs = field(init=False)
+    slack = 0.0
+    """What o may be off besides twice the error of the plain computation."""
 
-    def __post_init__(self) -> None:
-        p = self.problem
-        self.q = Guarded(p, p.seqlen_q, p.heads_q)
-        self.k = Guarded(p, p.seqlen_k, p.heads_k)
-        self.v = Guarded(p, p.seqlen_k, p.heads_k)
-        self.o = Guarded(p, p.seqlen_q, p.heads_q)
-        rows = p.batch * p.heads_q * p.seqlen_q
-        self.lse_storage = poisoned_floats(rows)
-        self.refill(p.seed)
-        self.args = self.tensor_args()
+    def __init__(self, problem: Problem, library: Library, device: int = 0) -> None:
+        self.problem, self.library, self.device = problem, library, device
+        self.alibi: torch.Tensor | None = None
+        self.lists: dict[str, torch.Tensor] = {}
+        self.lse_shape: tuple[int, ...] = (problem.batch, problem.heads_q, problem.seqlen_q)
+        self.make_buffers()
+        self.lse_storage = poisoned_floats(math.prod(self.lse_shape))
+        self.refill(problem.seed)
+        self.args = self.make_args()
         self.add_workspace()
+
+    def make_buffers(self) -> None:
+        """Make q, k, v, o, the vectors by the names of their fields, and what else the arguments name."""
+        p = self.problem
+        self.q, self.o = (Guarded(p, p.seqlen_q, p.heads_q) for _ in range(2))
+        self.k, self.v = (Guarded(p, p.seqlen_k, p.heads_k) for _ in range(2))
 
     def refill(self, seed: int) -> None:
         """Give the inputs new values, in place."""
@@ -174,27 +138,65 @@ class Call(ForwardCall):
                 self.alibi = slopes
             self.alibi.copy_(slopes)
 
+    def make_args(self) -> ForwardArgs:
+        """Sizes, numbers, tensors and vectors."""
+        args = common_args(ForwardArgs, self.problem, self.device)
+        args.num_splits = self.problem.splits
+        args.q, args.k, args.v, args.o = (one.describe() for one in (self.q, self.k, self.v, self.o))
+        args.lse = self.lse_storage.data_ptr() + 4 * GUARD
+        for name, values in self.lists.items():
+            setattr(args, name, values.data_ptr())
+            if name == "block_table":
+                args.block_table_stride = values.stride(0)
+        set_alibi(args, self.alibi)
+        return args
+
     def add_workspace(self) -> None:
         self.workspace = add_workspace(self.library, self.args)
 
+    def poison(self) -> None:
+        self.o.storage.fill_(POISON_16)
+        self.lse_storage.fill_(POISON_32)
+
+    def launch(self) -> None:
+        """Enqueue on torch's current stream."""
+        self.args.stream = torch.cuda.current_stream().cuda_stream
+        answer = self.library.fwd(self.args)
+        assert answer.status is Status.OK, answer
+
     @property
     def lse(self) -> torch.Tensor:
-        return self.lse_of(self.problem.batch, self.problem.heads_q, self.problem.seqlen_q)
+        return self.lse_storage[GUARD : self.lse_storage.numel() - GUARD].view(torch.float32).view(self.lse_shape)
 
-    def check(self) -> None:
+    def slopes_of(self, i: int | None = None) -> torch.Tensor | None:
+        slopes = None if self.alibi is None else self.alibi.expand(self.problem.batch, self.problem.heads_q)
+        return slopes if slopes is None or i is None else slopes[i : i + 1]
+
+    def parts(self) -> Iterator[Part]:
+        """What attends to itself."""
+        yield Part(None, *(one.tensor for one in (self.q, self.k, self.v, self.o)), self.lse, self.slopes_of())
+
+    def check(self, dropping: Any = None) -> None:
         """Hold the result against float64, with upstream's bound; and see that nothing else was written."""
         torch.cuda.synchronize()
-        p = self.problem
-        exact, exact_lse = reference(self, torch.float64)
-        assert not self.o.tensor.isnan().any(), "o holds NaN: not written, or read from outside the inputs"
-        error = largest(self.o.tensor.double() - exact)
-        # The largest of a few thousand rounding errors is a matter of luck, for the plain computation
-        # too: both of its orders count.
-        plain = (reference(self, p.torch_dtype, scale_first=first)[0] for first in ("k", "q"))
-        bounds = [2 * largest(o.double() - exact) + 1e-5 for o in plain]
-        assert error <= max(bounds), f"o: error {error:.3g} over {bounds}"
-        check_lse(p, self.lse, exact_lse)
-        self.assert_nothing_else_was_written()
+        p, errors, bounds = self.problem, [0.0], [1e-5]
+        for part in self.parts():
+            kept = dropping and dropping.kept(part.q.shape[1], part.k.shape[1], part.index)
+
+            def attended(dtype: torch.dtype, first: str = "k", part: Part = part, kept: Any = kept) -> Any:
+                return attend(p, part.q, part.k, part.v, dtype, scale_first=first, slopes=part.slopes, kept=kept)
+
+            exact, exact_lse = attended(torch.float64)
+            assert not part.o.isnan().any(), "o holds NaN: not written, or read from outside the inputs"
+            errors.append(largest(part.o.double() - exact))
+            # The largest of a few thousand rounding errors is a matter of luck, for the plain computation
+            # too: both of its orders count.
+            plain = (attended(p.torch_dtype, first)[0] for first in ("k", "q"))
+            bounds += [2 * largest(o.double() - exact) + 1e-5 for o in plain]
+            check_lse(p, part.lse, exact_lse)
+        assert max(errors) <= max(bounds) + self.slack, f"o: error {max(errors):.3g} over {max(bounds):.3g}"
+        self.o.assert_poison_is_untouched()
+        assert_guards_are_untouched(self.lse_storage, self.workspace, self.args.workspace_bytes)
 
 
 def common_args(kind: type[Args], p: Problem, device: int) -> Args:
@@ -263,13 +265,6 @@ def check_lse(p: Problem, lse: torch.Tensor, exact: torch.Tensor) -> None:
 
 def largest(values: torch.Tensor) -> float:
     return float(values.abs().max()) if values.numel() else 0.0
-
-
-def reference(call: Call, dtype: torch.dtype, scale_first: str = "k") -> tuple[torch.Tensor, torch.Tensor]:
-    """Compute o and lse of a call by plain torch in a dtype."""
-    slopes = None if call.alibi is None else call.alibi.expand(call.problem.batch, call.problem.heads_q)
-    q, k, v = call.q.tensor, call.k.tensor, call.v.tensor
-    return attend(call.problem, q, k, v, dtype, scale_first=scale_first, slopes=slopes)
 
 
 def attend(

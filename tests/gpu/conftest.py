@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from attention import Call, ForwardCall, Problem
+from attention import Call, Problem
 from cache import CacheCall, Cached
 from packed import Packed, PackedCall
 from torch_with_gpu import torch
@@ -97,10 +97,10 @@ CALLS = {Problem: Call, Packed: PackedCall, Cached: CacheCall}
 
 
 @pytest.fixture
-def make_call(library: Library, require: Callable[[Answer], None]) -> Callable[[Problem], ForwardCall]:
+def make_call(library: Library, require: Callable[[Answer], None]) -> Callable[[Problem], Call]:
     """Make a call of a problem's kind that this library runs."""
 
-    def make(problem: Problem) -> ForwardCall:
+    def make(problem: Problem) -> Call:
         call = CALLS[type(problem)](problem, library)
         require(library.supports(0, call.args))
         return call

@@ -42,6 +42,7 @@ class Dropping:
         p = self.call.problem
         signs = self.p_debug < 0  # the sign bit; poison has it clear
         signs = signs if i is None else signs[i : i + 1]
-        return ~signs[
-            :, :, : p.seqlen_q if length_q is None else length_q, : p.seqlen_k if length_k is None else length_k
-        ]
+        length_q, length_k = (
+            n if given is None else given for given, n in ((length_q, p.seqlen_q), (length_k, p.seqlen_k))
+        )
+        return ~signs[:, :, :length_q, :length_k]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from attention import (
     set_alibi,
 )
 from dropping import Dropping
-from packed import Packed, PackedCall
+from packed import Packed, PackedCall, starts
 
 from support.fa_abi import BackwardArgs, Flag, Status
 
@@ -84,21 +85,17 @@ class Backward:
     def bits(self) -> tuple[torch.Tensor, ...]:
         return tuple(getattr(self, name).storage.clone() for name in NAMES)
 
-    def sequences(self) -> list[tuple[slice | int, slice, slice, torch.Tensor | None, torch.Tensor | None]]:
-        """Return batch index, rows of q, rows of k, slopes and what was kept, of what attends to itself."""
+    def sequences(self) -> Iterator[tuple[slice, slice, torch.Tensor | None, torch.Tensor | None]]:
+        """Rows of q, rows of k, slopes and what was kept, of what attends to itself."""
         call, p = self.call, self.problem
-        if isinstance(call, PackedCall):
-            found = []
-            at_q = at_k = 0
-            for i in range(p.batch):
-                t, s = p.lengths_q[i], p.lengths_k[i]
-                kept = self.dropping.kept(t, s, i) if self.dropping else None
-                found.append((slice(None), slice(at_q, at_q + t), slice(at_k, at_k + s), call.slopes_of(i), kept))
-                at_q, at_k = at_q + t, at_k + s
-            return found
-        slopes = None if call.alibi is None else call.alibi.expand(p.batch, p.heads_q)
-        kept = self.dropping.kept() if self.dropping else None
-        return [(slice(None), slice(None), slice(None), slopes, kept)]
+        if not isinstance(call, PackedCall):
+            yield slice(None), slice(None), call.slopes_of(), self.dropping and self.dropping.kept()
+            return
+        for i, (at_q, at_k, t, s) in enumerate(
+            zip(starts(p.lengths_q), starts(p.lengths_k), p.lengths_q, p.lengths_k, strict=False)
+        ):
+            kept = self.dropping and self.dropping.kept(t, s, i)
+            yield slice(at_q, at_q + t), slice(at_k, at_k + s), call.slopes_of(i), kept
 
     def reference(self, dtype: torch.dtype, scale_first: str = "k") -> tuple[torch.Tensor, ...]:
         """Compute dq, dk and dv by torch's autograd in a dtype; rows of no sequence get 0."""
@@ -106,10 +103,10 @@ class Backward:
         leaves = [one.tensor.detach().to(dtype).requires_grad_() for one in (call.q, call.k, call.v)]
         q, k, v = leaves
         total = torch.zeros((), dtype=dtype, device=q.device)
-        for batch, rows_q, rows_k, slopes, kept in self.sequences():
-            parts = q[batch, rows_q], k[batch, rows_k], v[batch, rows_k]
+        for rows_q, rows_k, slopes, kept in self.sequences():
+            parts = q[:, rows_q], k[:, rows_k], v[:, rows_k]
             o, _ = attend(self.problem, *parts, dtype, scale_first=scale_first, slopes=slopes, kept=kept)
-            total = total + (o * self.d_o.tensor[batch, rows_q].to(dtype)).sum()
+            total = total + (o * self.d_o.tensor[:, rows_q].to(dtype)).sum()
         return torch.autograd.grad(total, leaves)
 
     def written(self, name: str) -> torch.Tensor:

@@ -11,12 +11,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -27,6 +24,7 @@ import torch
 from flash_attn_2_cuda import bwd, fwd, fwd_kvcache, library, varlen_bwd, varlen_fwd
 from random_draw import RandomProblem, draw
 from shared_memory import Filler
+from shares import of_all
 
 FA2, FA4, BEST = 2, 4, 0
 PAGE = 256
@@ -307,40 +305,6 @@ def work(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
         yield big(options.seed, index, filler)
 
 
-def gather(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """The results of several processes, which take turns among the GPUs."""
-    gpus = torch.cuda.device_count()
-    command = [
-        sys.executable,
-        __file__,
-        "--count",
-        str(options.count),
-        "--big",
-        str(options.big),
-        "--seed",
-        str(options.seed),
-    ]
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(gpus)))).split(",")
-    outputs = [tempfile.TemporaryFile("w+") for _ in range(options.processes)]  # noqa: SIM115  (they end with this)
-    processes = [
-        subprocess.Popen(
-            [*command, "--share", str(i), str(options.processes)],
-            stdout=output,
-            env={**os.environ, "CUDA_VISIBLE_DEVICES": visible[i % gpus]},
-        )
-        for i, output in enumerate(outputs)
-    ]
-    for number, (process, output) in enumerate(zip(processes, outputs, strict=True)):
-        process.wait()
-        output.seek(0)
-        results = [json.loads(line) for line in output if line.startswith("{")]
-        yield from results
-        if process.returncode:
-            after = results[-1]["index"] if results else "nothing"
-            died = f"process {number} of {options.processes} ended with {process.returncode} after {after}"
-            yield {"index": died, "kind": "process", "misses": [(died, 0.0, 0.0, 0.0)]}
-
-
 def report(options: argparse.Namespace, results: list[dict[str, Any]], seconds: float) -> int:
     """Print what was missed, then the table."""
     missed = [r for r in results if r.get("misses")]
@@ -390,7 +354,7 @@ def main() -> int:
         print(draw(options.seed, options.only))
         return report(options, list(work(options)), time.monotonic() - began)
     options.processes = options.processes or 4 * torch.cuda.device_count()
-    return report(options, list(gather(options)), time.monotonic() - began)
+    return report(options, list(of_all(sys.argv, options.processes)), time.monotonic() - began)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from attention import Call, Problem, attend, cases, largest, variants
+from attention import Call, Problem, cases, largest, variants
 from dropping import Dropping
 from packed import Packed, packed
 from torch_with_gpu import torch
@@ -26,21 +26,6 @@ def run(dropping: Dropping) -> torch.Tensor:
     return dropping.call.o.tensor.clone()
 
 
-def check_output(problem: Problem, call: Call, kept: torch.Tensor) -> None:
-    slopes = None if call.alibi is None else call.alibi.expand(problem.batch, problem.heads_q)
-
-    def outcome(dtype: torch.dtype, first: str = "k") -> torch.Tensor:
-        q, k, v = call.q.tensor, call.k.tensor, call.v.tensor
-        return attend(problem, q, k, v, dtype, scale_first=first, slopes=slopes, kept=kept)[0]
-
-    exact = outcome(torch.float64)
-    assert not call.o.tensor.isnan().any()
-    error = largest(call.o.tensor.double() - exact)
-    bounds = [2 * largest(outcome(problem.torch_dtype, first).double() - exact) + 1e-5 for first in ("k", "q")]
-    assert error <= max(bounds), f"o: error {error:.3g} over {bounds}"
-    call.o.assert_poison_is_untouched()
-
-
 @cases(
     variants(DROP, head_dim=(32, 64, 72, 128, 256), causal=(False, True), dtype=("fp16", "bf16"))
     + variants(DROP, dropout=(0.5, 0.9), causal=(False, True))
@@ -51,7 +36,7 @@ def check_output(problem: Problem, call: Call, kept: torch.Tensor) -> None:
 def test_what_is_dropped_is_what_p_debug_says(make_dropping, problem: Problem) -> None:
     dropping = make_dropping(problem)
     run(dropping)
-    check_output(problem, dropping.call, dropping.kept())
+    dropping.call.check(dropping)
 
 
 @cases(variants(replace(DROP, batch=4, seqlen_q=256, seqlen_k=256), dropout=(0.1, 0.3, 0.7)))
@@ -119,14 +104,4 @@ def test_packed_sequences(make_call, problem: Packed) -> None:
     dropping = Dropping(call)
     run(dropping)
     assert dropping.rng_state.tolist() == [1234, 56]
-    errors, bounds = [], [1e-5]
-    for i in range(problem.batch):
-        q = call.queries_of(i, call.q.tensor)
-        k, v = call.keys_of(i, call.k.tensor), call.keys_of(i, call.v.tensor)
-        kept = dropping.kept(q.shape[1], k.shape[1], i)
-        exact, _ = attend(problem, q, k, v, torch.float64, kept=kept)
-        errors.append(largest(call.queries_of(i, call.o.tensor).double() - exact))
-        for first in ("k", "q"):
-            plain, _ = attend(problem, q, k, v, problem.torch_dtype, scale_first=first, kept=kept)
-            bounds.append(2 * largest(plain.double() - exact) + 1e-5)
-    assert max(errors) <= max(bounds)
+    call.check(dropping)

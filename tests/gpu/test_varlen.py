@@ -110,8 +110,7 @@ def test_a_captured_call_replays_over_new_inputs(make_call, problem: Packed) -> 
     with torch.cuda.graph(graph):
         call.launch()
     for seed in (1, 2):
-        for one in (call.q, call.k, call.v):
-            one.fill(torch.Generator(device="cuda").manual_seed(seed))
+        call.refill(seed)
         call.poison()
         graph.replay()
         call.check()
