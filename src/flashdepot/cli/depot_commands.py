@@ -182,7 +182,7 @@ def verify(depot: Depot) -> View:
     said = (
         f"{report.checked - report.folders} stored files and records ({size(report.bytes)}), "
         f"{report.folders} folders of compilers and sources ({size(report.folder_bytes)}), every byte read: "
-        f"{counted(len(report.problems), 'problem')}."
+        f"{counted(len(report.problems), 'problem') if report.problems else 'no problems'}."
     )
     error = IntegrityError(
         "\n  ".join((f"{depot.root}:", *report.problems)),
@@ -191,7 +191,7 @@ def verify(depot: Depot) -> View:
     return View(document, said=[said], error=error if report.problems else None)
 
 
-_KINDS = {"blob": "object", "toolchain": "compiler", "upstream": "source", "action": "record of an action"}
+_KINDS = {"blob": "object", "toolchain": "compiler", "upstream": "source"}
 """What ``usage`` calls them."""
 
 _free_options = options(
