@@ -46,8 +46,19 @@ def test_another_flash_attn_is_replaced(install, depot, environment) -> None:
     assert not (environment.site / "flash_attn" / "only_there.py").exists()
     assert not list(environment.site.glob("flash_attn_2_cuda*.so"))
     assert "flash_attn_2_cuda/__init__" in environment.imports("flash_attn_2_cuda")
-    version = wheel_version(next(depot.artifacts.manifests()))
-    assert json.loads(install(depot, "--python", str(environment.python), "--json").stdout)["replaced"] == version
+
+
+def test_the_same_wheel_again_changes_nothing_unless_a_file_of_it_was_changed(install, depot, environment) -> None:
+    def again() -> tuple[str, str | None]:
+        document = json.loads(install(depot, "--python", str(environment.python), "--json").stdout)
+        return document["status"], document["replaced"]
+
+    assert again() == ("installed", None)
+    before = environment.contents()
+    assert again() == ("unchanged", None)
+    assert environment.contents() == before
+    (environment.site / "flash_attn" / "__init__.py").write_text("")
+    assert again() == ("installed", wheel_version(next(depot.artifacts.manifests())))
 
 
 def test_a_module_that_stands_before_the_installed_one_is_found_out(install, depot, environment, tmp_path) -> None:

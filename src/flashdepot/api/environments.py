@@ -114,7 +114,7 @@ class InstallResult(msgspec.Struct, frozen=True):
         """The result as ``--json`` prints it."""
         wheel, done, library, keeper = self.wheel, self.installed, self.library, self.plan.keeper
         return {
-            "status": "installed",
+            "status": "installed" if done.installer else "unchanged",
             "source": wheel.source,
             "library": library.status if library else None,
             "recipe_key": library.manifest.recipe_key if library else None,

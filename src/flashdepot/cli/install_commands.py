@@ -89,8 +89,9 @@ def install(
 def _lines(result: InstallResult) -> Iterator[str]:
     done, wheel, environment = result.installed, result.wheel, result.plan.environment
     instead = f" instead of {done.replaced}" if done.replaced else ""
+    how = f", with {done.installer}" if done.installer else " is there already"
     yield (
-        f"flash-attn {done.imported.version}{instead} ({wheel.source}, {size(wheel.size)}), with {done.installer}, in "
+        f"flash-attn {done.imported.version}{instead} ({wheel.source}, {size(wheel.size)}){how}, in "
         f"{environment.prefix}: imports with torch {done.imported.torch}; in {duration(result.seconds)}"
     )
     yield from (f"  {name}: imports over it" for name in result.names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from flashdepot.events import Events
 from flashdepot.install.change import EnvironmentChange
 from flashdepot.install.inspection import inspect, require_own_name
 from flashdepot.install.installers import add_missing, put_wheel
-from flashdepot.install.present import environment_of, installed, own_files, owner_of, present_version
+from flashdepot.install.present import environment_of, holds, installed, own_files, owner_of, present_version
 from flashdepot.kernels import oldest_gpu
 from flashdepot.model.environment import PythonEnvironment
 from flashdepot.model.host import HostRecord
@@ -139,10 +140,11 @@ def verify_numbers(environment: PythonEnvironment, imported: Imported, *, has_gp
 class Installed(msgspec.Struct, frozen=True):
     """A wheel that works: by which installer, what import and computation showed, the version that it replaced.
 
-    ``added`` are the requirements that were installed with it.
+    ``installer`` is ``None`` where the environment had that wheel and nothing was changed. ``added`` are the requirements
+    that were installed with it.
     """
 
-    installer: str
+    installer: str | None
     imported: Imported
     numbers: Numbers
     replaced: str | None
@@ -164,6 +166,10 @@ def install_wheel(wheel: WheelFile, record: HostRecord, events: Events) -> Insta
     environment = environment_of(record)
     version = inspect(wheel, environment, record, events.warn)
     has_gpu = any(gpu.architecture >= oldest_gpu() for gpu in record.gpus)
+    if holds(environment, wheel.path, version):
+        with contextlib.suppress(FlashdepotError):  # what does not work is installed again
+            imported = verify_import(environment, version)
+            return Installed(None, imported, verify_numbers(environment, imported, has_gpu=has_gpu), None)
     with EnvironmentChange(environment.prefix, events.warn) as change:
         replaced, old = present_version(environment), own_files(environment)
         installer = put_wheel(environment, wheel.path, change.staged)

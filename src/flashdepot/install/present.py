@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import os
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
@@ -12,6 +14,7 @@ import msgspec
 from packaging.utils import canonicalize_name
 
 from flashdepot.errors import IncompatibleError, MissingToolError, UsageError
+from flashdepot.files.folders import sha256_files
 from flashdepot.model.diagnosis import Diagnosis, Severity, Verdict
 from flashdepot.model.environment import PythonEnvironment
 from flashdepot.model.host import HostRecord
@@ -51,6 +54,21 @@ DISTRIBUTION = "flash-attn"
 def present_version(environment: PythonEnvironment) -> str | None:
     """The version that is installed; ``None`` without one."""
     return next((found.version for found in _flash_attn(environment)), None)
+
+
+def holds(environment: PythonEnvironment, wheel: Path, version: str) -> bool:
+    """Whether the flash-attn that is there is that of a wheel, byte for byte by the wheel's own record."""
+    if [found.version for found in _flash_attn(environment)] != [version]:
+        return False
+    with zipfile.ZipFile(wheel) as archive:
+        record = next(name for name in archive.namelist() if name.endswith(".dist-info/RECORD"))
+        rows = [row for row in csv.reader(archive.read(record).decode().splitlines()) if row[1]]
+    digests = sha256_files([environment.platlib / name for name, *_ in rows])
+    return all(has and f"sha256={_in_record(has)}" == wants for has, (_, wants, *_) in zip(digests, rows, strict=True))
+
+
+def _in_record(digest: str) -> str:
+    return base64.urlsafe_b64encode(bytes.fromhex(digest)).rstrip(b"=").decode()
 
 
 def own_files(environment: PythonEnvironment) -> list[Path]:
