@@ -331,6 +331,8 @@ def test_source_that_a_traceback_shows_proves_nothing_by_itself(log: str, *, cer
         f'if full:\n    raise ValueError("{FULL}")',
         f'let full = size.expect("{FULL}");',
         f'if full:\n    print(\n        "{FULL}"\n    )',
+        f'TORCH_CHECK(is_sm80, "{FULL}");',
+        f"for (const said of ['all well', '{FULL}',\n  '{FULL}'])",
     ],
 )
 def test_source_that_nobody_ran_shows_nothing(line: str) -> None:

@@ -42,7 +42,8 @@ _IS_NUMBERED = re.compile("[\\s\u2502\u2771>-]{0,12}\\d{1,5}(?: {2,}|\\s*\u2502)
 _IS_RAISE = re.compile(
     rb"\W*(?:(?:except|else|if)\b[^:]{0,60}: )?(?:raise [\w.]+\(|assert .*, *\(?f?[\"'])|.*(?:\.expect|\bprint(?:ln!|f)?|panic!)\([\"']"
 )
-_IS_TEXT = re.compile(rb"\s*[fr]?[\"'].+[\"'][,)]*\s*$")
+_IS_CALL = re.compile(rb"\W*(?![\w.]*(?:Error|Exception) ?\()[A-Za-z_][\w.]* ?\([^\"']*[\"']")
+_IS_TEXT = re.compile(rb"\s*[fr]?[\"'].+[\"'][\]),;}]*\s*$")
 _IS_ERROR = re.compile(rb"\W*(?:\w+\.)*[A-Z]\w*(?:Error|Exception): ")
 
 _OWN_TOOLS = frozenset({"cmake", "git"})
@@ -328,7 +329,7 @@ class _Piece(msgspec.Struct, frozen=True):
             return _Weight.NOTHING
         if _IS_TEMPLATE.search(near) if source else self._is_code(found):
             return _Weight.NOTHING
-        sentence = pattern.is_sentence and self.scene.at(found.start()) is None
+        sentence = not pattern.is_quoted_by(found[0]) and self.scene.at(found.start()) is None
         voice = Voice.PRINTED if source else voice_of(self.chunk.text, *found.span(), sentence=sentence)
         if voice is not Voice.PRINTED:
             return _Weight.SHOWS if voice is Voice.DOUBTFUL else _Weight.TELLS
@@ -349,11 +350,11 @@ class _Piece(msgspec.Struct, frozen=True):
         return not _IS_ERROR.match(line) and bool(_IS_NUMBERED.match(line) or _IS_FRAME.search(before))
 
     def _is_code(self, found: re.Match[bytes]) -> bool:
-        """Whether the line is of a program that nobody ran here: it raises, or is a text in a call."""
+        """Whether the line is of a program that nobody ran here: it raises, or calls something with a text."""
         line, before = self._lines(found)
-        return bool(
-            _IS_RAISE.match(line) or (_IS_TEXT.match(line) and before.rstrip().endswith((b"(", b",", b'"', b"'")))
-        )
+        called = _IS_CALL.match(line) and line.rstrip().endswith((b")", b");", b","))
+        goes_on = _IS_TEXT.match(line) and before.rstrip().endswith((b"(", b",", b'"', b"'"))
+        return bool(_IS_RAISE.match(line) or called or goes_on)
 
     def _lines(self, found: re.Match[bytes]) -> tuple[bytes, bytes]:
         """The line of a match and the one before it, of long ones what is next to the end of line between them."""

@@ -138,7 +138,7 @@ class LogRule(msgspec.Struct, frozen=True, eq=False, kw_only=True, forbid_unknow
     line is about, and facts of the host, in braces; ``fix_windows``, ``fix_amd`` and ``fix_cargo`` take its place
     where it does not help on that system, with GPUs of that vendor, or in a build by cargo.
     ``ours`` says that flashdepot's own library or wheel stands in for what failed.
-    ``shown_by`` and ``not_shown_by`` are logs for its test.
+    ``not_shown_by`` are logs that only look alike, for its test.
     """
 
     id: str
@@ -148,7 +148,6 @@ class LogRule(msgspec.Struct, frozen=True, eq=False, kw_only=True, forbid_unknow
     fix: tuple[str, ...]
     patterns: _Patterns
     source: str
-    shown_by: tuple[str, ...]
     not_shown_by: tuple[str, ...]
     phases: tuple[Literal["resolve", "fetch", "build", "install", "link", "import", "run"], ...] = ("import", "run")
     fix_windows: tuple[str, ...] = ()
