@@ -34,7 +34,7 @@ from flashdepot.host import probe
 from flashdepot.kernels import obtain_sources
 from flashdepot.model.limits import Limits, parse_size
 from flashdepot.model.request import AnyCuda
-from flashdepot.resolve.library import understand
+from flashdepot.resolve.library import resolve_library
 from flashdepot.resolve.project import library_request
 from flashdepot.toolchain.choose import choose_toolchain
 
@@ -93,7 +93,7 @@ def machine() -> dict[str, Any]:
 def plan_for(arguments: argparse.Namespace, options: Options) -> Iterator[tuple[BuildPlan, Depot]]:
     """Everything up to the first compiler run, as 'flashdepot build' does it."""
     depot, host, watch = Depot(arguments.depot), probe(), Watch()
-    need = understand(library_request(profile=arguments.profile, arch=arguments.arch), host, depot)
+    need = resolve_library(library_request(profile=arguments.profile, arch=arguments.arch), host, depot)
     wanted, folder = need.request, depot.layout.toolchains
     with depot.workspace() as work:
         toolchain = choose_toolchain(

@@ -213,7 +213,7 @@ WAITING, FAILED = "waiting", "failed"
 class PartReport(msgspec.Struct, frozen=True):
     """One part: ``waiting``, ``built``, ``fetched``, ``hit`` or ``failed``; what of it is known depends on how far it came.
 
-    ``compiled`` and ``reused`` count units. ``proven`` says that the wheel was read and compared with its manifest.
+    ``compiled`` and ``reused`` count units. ``verified`` says that the wheel was read and compared with its manifest.
     ``pushed`` is by remote, ``problem`` what stopped it.
     """
 
@@ -226,7 +226,7 @@ class PartReport(msgspec.Struct, frozen=True):
     compiled: int = 0
     reused: int = 0
     seconds: float = 0.0
-    proven: bool = False
+    verified: bool = False
     pushed: Mapping[str, Pushed] = {}
     problem: FlashdepotError | None = None
 
@@ -234,7 +234,7 @@ class PartReport(msgspec.Struct, frozen=True):
         """All fields; what is not known yet is left out."""
         document: dict[str, Any] = {"name": self.part.name, "words": dict(self.part.words), "status": self.status}
         if self.recipe_key:
-            names = ("recipe_key", "wheel", "sha256", "size", "compiled", "reused", "seconds", "proven")
+            names = ("recipe_key", "wheel", "sha256", "size", "compiled", "reused", "seconds", "verified")
             document |= {name: getattr(self, name) for name in names} | {"seconds": round(self.seconds, 3)}
         if self.pushed:
             document["pushed"] = {name: msgspec.to_builtins(pushed) for name, pushed in self.pushed.items()}

@@ -20,7 +20,7 @@ from flashdepot.events import BuildProgress
 from flashdepot.model.limits import Limits
 from flashdepot.model.recipe import Action
 from flashdepot.process import confinement
-from flashdepot.process.confinement import UNCONFINED, Means, View, confined, means, works
+from flashdepot.process.confinement import UNCONFINED, Confinement, View, confined, confinement_here, works
 from flashdepot.process.run import run
 from support.recipes import TOOLS, make_recipe
 
@@ -31,8 +31,8 @@ PYTHON = str(Path(sys.executable).resolve())
 pytestmark = pytest.mark.skipif(sys.platform != "linux" or GXX is None, reason="needs Linux and g++")
 
 
-@pytest.fixture(params=[Means.LANDLOCK, Means.BUBBLEWRAP])
-def by(request: pytest.FixtureRequest) -> Means:
+@pytest.fixture(params=[Confinement.LANDLOCK, Confinement.BUBBLEWRAP])
+def by(request: pytest.FixtureRequest) -> Confinement:
     if not works(request.param):
         pytest.skip("this system does not allow it")
     return request.param  # type: ignore[no-any-return]
@@ -49,14 +49,14 @@ class House:
         self.secret.write_text(f'"{SECRET}"\n')
         self.tree.mkdir()
 
-    def compile(self, text: str, by: Means, *, compiler: str = str(GXX)) -> BuildOutcome:
+    def compile(self, text: str, by: Confinement, *, compiler: str = str(GXX)) -> BuildOutcome:
         (self.tree / "a.cpp").write_text(text)
         # What is run may be Python, as it is for a kernel of FlashAttention-4.
         arguments = ("{cxx}", "-I", "{tree}/a.cpp") if compiler == PYTHON else ("{cxx}",)
         action = Action("a", "tree", "a.cpp", arguments, TOOLS)
         depot = Depot(self.folder / f"depot-{by.name}")
         environment = {"PATH": os.environ["PATH"], "TOKEN": SECRET, "HOME": str(self.folder)}
-        environment = confined_environment(environment, action.variables) if by is not Means.NONE else environment
+        environment = confined_environment(environment, action.variables) if by is not Confinement.NONE else environment
         with depot.workspace() as work:
             places = PlaceNames((("tree", self.tree),))
             executor = LocalExecutor(places, {"cxx": compiler}, environment, Limits(jobs=1), work, confinement=by)
@@ -64,7 +64,7 @@ class House:
             history = History(self.folder / "estimates.json")
             return Engine(depot, make_recipe(), executor, {}, history, BuildProgress(), work / "made").run([action])
 
-    def leaks(self, by: Means) -> bool:
+    def leaks(self, by: Confinement) -> bool:
         depot = self.folder / f"depot-{by.name}"
         return any(SECRET.encode() in path.read_bytes() for path in depot.rglob("*") if path.is_file())
 
@@ -86,8 +86,8 @@ ATTACKS = {
 def test_a_file_of_the_users_does_not_get_into_an_object(house, by, attack) -> None:
     (house.tree / "linked").symlink_to(house.secret)
     text = ATTACKS[attack].replace("{secret}", str(house.secret)).replace("{quoted}", f'"{house.secret}"')
-    house.compile(text, Means.NONE)
-    assert house.leaks(Means.NONE), "without confinement the attack succeeds"
+    house.compile(text, Confinement.NONE)
+    assert house.leaks(Confinement.NONE), "without confinement the attack succeeds"
     with pytest.raises(CompileError):
         house.compile(text, by)
     assert not house.leaks(by)
@@ -96,7 +96,7 @@ def test_a_file_of_the_users_does_not_get_into_an_object(house, by, attack) -> N
 def test_an_honest_source_gives_the_same_bytes_confined(house, by) -> None:
     (house.tree / "own.h").write_text("#include <vector>\n")
     text = '#include "own.h"\nint size() { return static_cast<int>(std::vector<int>(3).size()); }\n'
-    objects = [house.compile(text, how).actions["a"].object.digest for how in (Means.NONE, by)]
+    objects = [house.compile(text, how).actions["a"].object.digest for how in (Confinement.NONE, by)]
     assert objects[0] == objects[1]
 
 
@@ -133,7 +133,7 @@ def test_a_compiler_that_was_taken_over_reaches_no_server(house, by, kind) -> No
             house.compile(text, by, compiler=PYTHON)
         assert not heard.is_set()
         with pytest.raises(CompileError, match="it was sent"):
-            house.compile(text, Means.NONE, compiler=PYTHON)
+            house.compile(text, Confinement.NONE, compiler=PYTHON)
         listener.join(30)
         assert heard.is_set()
 
@@ -156,7 +156,7 @@ def test_a_compiler_writes_only_into_its_own_folder(house, by) -> None:
 
 def test_a_compiler_does_not_see_the_variables_that_it_does_not_need(house, by) -> None:
     program = a_compiler(house, "/usr/bin/env\ncat /proc/self/environ /proc/*/environ")
-    for how, leaks in ((by, False), (Means.NONE, True)):
+    for how, leaks in ((by, False), (Confinement.NONE, True)):
         with pytest.raises(CompileError):
             house.compile("", how, compiler=program)
         assert house.leaks(how) == leaks
@@ -204,7 +204,7 @@ sys.exit(1)
 """
 
 
-def reach(house: House, by: Means, attack: str, said: str) -> None:
+def reach(house: House, by: Confinement, attack: str, said: str) -> None:
     """Compile with a compiler that makes an attempt, next to sockets that listen; it ends with what it says."""
     seen, path, abstract = house.tree / "seen", house.tree / "socket", f"\0{house.folder}"
     seen.write_text("kept")
@@ -218,7 +218,7 @@ def reach(house: House, by: Means, attack: str, said: str) -> None:
         before = seen.stat()
         with pytest.raises(CompileError, match=said):
             house.compile(REACHING.format(**words), by, compiler=PYTHON)
-    if by is not Means.NONE:
+    if by is not Confinement.NONE:
         after = seen.stat()
         assert [*after[:7], after.st_mtime_ns] == [*before[:7], before.st_mtime_ns]
         assert os.listxattr(seen) == []
@@ -233,7 +233,7 @@ def test_a_compiler_that_was_taken_over_changes_and_reaches_nothing(house, by, a
     "attack", [name for name in REACHES if name.startswith(("mode", "times", "path", "datagram", "abs"))]
 )
 def test_such_a_compiler_would_reach_them_unconfined(house, attack) -> None:
-    reach(house, Means.NONE, attack, "it was done")
+    reach(house, Confinement.NONE, attack, "it was done")
 
 
 def test_a_link_in_a_folder_that_is_seen_stops_nothing(tmp_path, by) -> None:
@@ -261,7 +261,7 @@ def test_the_kernel_takes_the_filter_of_every_cpu(machine) -> None:
 
 
 def test_where_nothing_confines_that_is_what_the_user_hears() -> None:
-    assert "not at all" in str(Means.NONE)
+    assert "not at all" in str(Confinement.NONE)
 
 
 def test_what_a_confined_compiler_costs_is_known(house, by) -> None:
@@ -274,5 +274,7 @@ def test_what_a_confined_compiler_costs_is_known(house, by) -> None:
 @pytest.mark.parametrize("value", ["", "0", "1"])
 def test_who_trusts_a_source_can_lift_it(monkeypatch, value) -> None:
     monkeypatch.setenv(UNCONFINED, value)
-    assert value != "1" or means() is Means.NONE
-    assert value == "1" or (means() is Means.NONE) == (not any(map(works, (Means.LANDLOCK, Means.BUBBLEWRAP))))
+    assert value != "1" or confinement_here() is Confinement.NONE
+    assert value == "1" or (confinement_here() is Confinement.NONE) == (
+        not any(map(works, (Confinement.LANDLOCK, Confinement.BUBBLEWRAP)))
+    )

@@ -9,7 +9,7 @@ import pytest
 
 from flashdepot.binary.objects import require_plain
 from flashdepot.errors import FlashdepotError
-from flashdepot.process.confinement import UNCONFINED, Means, means
+from flashdepot.process.confinement import UNCONFINED, Confinement, confinement_here
 from flashdepot.toolchain.zig import Linker, Zig
 
 SECRET = "a-secret-of-the-user"  # noqa: S105  (that is what it is called)
@@ -108,7 +108,7 @@ def test_what_compilers_write_for_honest_sources_is_let_through(tmp_path, target
 @pytest.mark.parametrize("way", ["library", "script"])
 def test_a_linker_that_obeys_an_object_sees_no_file_of_the_users(tmp_path, monkeypatch, way) -> None:
     """The second wall: the object is given to the linker as it is."""
-    if means() is Means.NONE:
+    if confinement_here() is Confinement.NONE:
         pytest.skip("nothing here confines a program")
     secret, tree, work = (tmp_path / name for name in ("secret", "tree", "work"))
     for folder in (tree, work, tmp_path / "zig"):

@@ -88,7 +88,7 @@ def manifest_of(document: dict[str, Any]) -> dict[str, Any]:
         (("--farm", "tcp://h:1", "--memory", "4GB"), "--memory 4GB is for this machine", "--resources memory=", 2),
     ],
 )
-def test_a_farm_that_is_none_is_refused_at_once(tmp_path, monkeypatch, words, said, helps, code) -> None:
+def test_an_invalid_farm_is_refused_at_once(tmp_path, monkeypatch, words, said, helps, code) -> None:
     monkeypatch.chdir(tmp_path)
     Path("list.json").write_text("[]")
     error = refused(tmp_path, *words)

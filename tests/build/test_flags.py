@@ -71,8 +71,8 @@ def test_a_mode_that_old_drivers_cannot_read_raises_the_floor_of_cuda_12() -> No
 
 def test_kernels_stay_hidden_from_other_libraries() -> None:
     options = frozenset({"--static-global-template-stub", "--device-entity-has-hidden-visibility"})
-    kit = replace(COMPILERS, nvcc_options=options)
-    flags = family_of("fa2").compiler.flags(kit, architectures("80"), front_end="shared", compress="none")
+    compilers = replace(COMPILERS, nvcc_options=options)
+    flags = family_of("fa2").compiler.flags(compilers, architectures("80"), front_end="shared", compress="none")
     assert "--static-global-template-stub=true" in flags
     assert "--device-entity-has-hidden-visibility=true" in flags
 

@@ -17,7 +17,7 @@ from flashdepot.events import BuildProgress, Snapshot
 from flashdepot.kernels.fa2 import parse_unit
 from flashdepot.model.limits import Limits
 from flashdepot.model.recipe import GNU_OUTPUTS, Action, PrecompiledHeader
-from flashdepot.process.confinement import Means, means
+from flashdepot.process.confinement import Confinement, confinement_here
 from support.recipes import TOOLS, make_recipe
 
 FAKE = Path(__file__).parents[1] / "support" / "fake_compiler.py"
@@ -62,7 +62,7 @@ def build(
     header: PrecompiledHeader | None = HEADER,
     progress: BuildProgress | None = None,
     action: Action = PLAIN,
-    confinement: Means = Means.NONE,
+    confinement: Confinement = Confinement.NONE,
 ) -> BuildOutcome:
     """One after the other, so that it is known which of them makes the header."""
     actions = [replace(action, name=name, source=f"{name}.src", header=header) for name in UNITS]
@@ -123,8 +123,8 @@ def test_what_changes_after_it_was_made_is_compiled_again(sources) -> None:
 
 
 def test_a_confined_compiler_makes_and_reads_it(sources) -> None:
-    by = means()
-    if by is Means.NONE:
+    by = confinement_here()
+    if by is Confinement.NONE:
         pytest.skip("nothing here confines a program")
     # A shell, which sees no more than it must: what it makes says whether it began with a header.
     plain = 'cat common.h "$2" > "$0"; echo "$0 : common.h $2" > "$1"'

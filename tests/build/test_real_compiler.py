@@ -32,7 +32,7 @@ slow = pytest.mark.skipif(
 WANTED = ("--profile", "full", "--passes", "fwd", "--head-dims", "32", "--arch", "80,90")
 
 
-class Workshop:
+class SourceProject:
     """A toy tree, and a depot with some folders of the depot that has the quick library."""
 
     def __init__(self, folder: Path, upstream: Path, real_depot: Path, held: tuple[str, ...]) -> None:
@@ -54,8 +54,8 @@ class Workshop:
 
 
 @pytest.fixture
-def workshop(tmp_path: Path, upstream_tree: Path, real_depot: Path, quick_library: Path) -> Workshop:
-    return Workshop(tmp_path / "shop", upstream_tree, real_depot, COMPILED)
+def project(tmp_path: Path, upstream_tree: Path, real_depot: Path, quick_library: Path) -> SourceProject:
+    return SourceProject(tmp_path / "shop", upstream_tree, real_depot, COMPILED)
 
 
 def test_where_nvcc_does_not_run_it_is_known_as_it_answers(real_depot, quick_library) -> None:
@@ -75,18 +75,18 @@ def edit(path: Path, old: str, new: str) -> None:
 
 
 @slow
-def test_a_change_recompiles_just_the_units_that_read_it(workshop) -> None:
-    first = workshop.build()
+def test_a_change_recompiles_just_the_units_that_read_it(project) -> None:
+    first = project.build()
     assert first["units"] == {"total": 2, "compiled": 2, "reused": 0}
-    os.utime(workshop.source / "toy_fwd.h")
-    assert workshop.build()["status"] == "hit", "a touched file is the same file"
-    edit(workshop.source / "toy_bwd.h", "#pragma once", "#pragma once\n// no selected unit reads this")
-    unread = workshop.build()
+    os.utime(project.source / "toy_fwd.h")
+    assert project.build()["status"] == "hit", "a touched file is the same file"
+    edit(project.source / "toy_bwd.h", "#pragma once", "#pragma once\n// no selected unit reads this")
+    unread = project.build()
     assert (unread["status"], unread["units"]["compiled"]) == ("built", 0)
-    edit(workshop.source / "toy_fwd.h", "return 1;", "return 2;")  # inside #ifndef __CUDA_ARCH__
-    assert workshop.build()["units"]["compiled"] == 2
-    edit(workshop.source / "flash_fwd_hdim32_bf16_sm80.cu", "namespace FLASH", "// a comment\nnamespace FLASH")
-    assert workshop.build()["units"]["compiled"] == 1
+    edit(project.source / "toy_fwd.h", "return 1;", "return 2;")  # inside #ifndef __CUDA_ARCH__
+    assert project.build()["units"]["compiled"] == 2
+    edit(project.source / "flash_fwd_hdim32_bf16_sm80.cu", "namespace FLASH", "// a comment\nnamespace FLASH")
+    assert project.build()["units"]["compiled"] == 1
 
 
 @slow
@@ -95,7 +95,7 @@ def test_keys_and_bytes_are_the_same_in_another_folder_and_depot_and_with_more_c
 ) -> None:
     built = []
     for place, jobs, held in (("here", "1", COMPILED), ("elsewhere", "8", COMPILERS)):
-        shop = Workshop(tmp_path / place, upstream_tree, real_depot, held)
+        shop = SourceProject(tmp_path / place, upstream_tree, real_depot, held)
         built.append(shop.manifest(shop.build("--jobs", jobs)))
     assert built[0].recipe_key == built[1].recipe_key
     assert built[0].actions == built[1].actions
@@ -103,9 +103,9 @@ def test_keys_and_bytes_are_the_same_in_another_folder_and_depot_and_with_more_c
     assert files[0] == files[1]
 
 
-def copy_of_toolkit(workshop: Workshop, folder: Path) -> Path:
+def copy_of_toolkit(project: SourceProject, folder: Path) -> Path:
     """The provided toolkit again, with programs of its own."""
-    (root,) = (workshop.depot / "toolchains").glob("cuda-*")
+    (root,) = (project.depot / "toolchains").glob("cuda-*")
     shutil.copytree(root / "bin", folder / "bin")
     for name in ("nvvm", "include"):
         (folder / name).symlink_to(root / name)
@@ -113,12 +113,12 @@ def copy_of_toolkit(workshop: Workshop, folder: Path) -> Path:
 
 
 @slow
-def test_another_toolkit_recompiles_everything(workshop, tmp_path) -> None:
-    workshop.build()
-    copy = copy_of_toolkit(workshop, tmp_path / "cuda")
+def test_another_toolkit_recompiles_everything(project, tmp_path) -> None:
+    project.build()
+    copy = copy_of_toolkit(project, tmp_path / "cuda")
     with (copy / "bin/fatbinary").open("ab") as file:
         file.write(b"another build of it")
-    assert workshop.build("--cuda", str(copy))["units"]["compiled"] == 2
+    assert project.build("--cuda", str(copy))["units"]["compiled"] == 2
 
 
 def test_the_shared_library_exports_its_own_symbols_and_needs_only_the_c_library(quick_library) -> None:
@@ -191,10 +191,10 @@ def test_no_file_of_the_library_names_a_folder_of_this_machine(quick_library, re
 
 
 @slow
-def test_the_object_of_a_unit_is_read_back_verified(workshop) -> None:
-    document = workshop.build()
-    depot = Depot(workshop.depot)
-    for key in workshop.manifest(document).actions.values():
+def test_the_object_of_a_unit_is_read_back_verified(project) -> None:
+    document = project.build()
+    depot = Depot(project.depot)
+    for key in project.manifest(document).actions.values():
         record = depot.actions.read(depot.layout.action(key))
         assert record is not None
         assert depot.blobs.find(record.object.digest) is not None
@@ -202,25 +202,25 @@ def test_the_object_of_a_unit_is_read_back_verified(workshop) -> None:
 
 @slow
 @pytest.mark.parametrize("damage", ["flip", "truncate", "manifest"])
-def test_a_damaged_library_is_made_again_from_the_units(workshop, damage) -> None:
-    first = workshop.build(command="get")
-    manifest = workshop.manifest(first)
-    layout = Depot(workshop.depot).layout
+def test_a_damaged_library_is_made_again_from_the_units(project, damage) -> None:
+    first = project.build(command="get")
+    manifest = project.manifest(first)
+    layout = Depot(project.depot).layout
     shared = next(f for f in manifest.files if f.path.endswith(".so.1"))
     blob = layout.blob(shared.digest) if damage != "manifest" else layout.artifact(manifest.recipe_key)
     {"flip": flip_bit, "truncate": truncate, "manifest": truncate}[damage](blob)
-    again = workshop.build(command="get")
+    again = project.build(command="get")
     assert (again["status"], again["units"]["compiled"]) == ("built", 0)
-    assert workshop.manifest(again).files == manifest.files
+    assert project.manifest(again).files == manifest.files
     assert sha256_file(Path(again["path"]) / shared.path) == shared.digest
 
 
-def test_without_a_probe_that_works_nothing_long_is_started(workshop, tmp_path) -> None:
-    broken = copy_of_toolkit(workshop, tmp_path / "cuda")
+def test_without_a_probe_that_works_nothing_long_is_started(project, tmp_path) -> None:
+    broken = copy_of_toolkit(project, tmp_path / "cuda")
     (broken / "bin/fatbinary").write_text("#!/bin/sh\necho 'fatbinary: error: no' >&2\nexit 1\n")
-    command = [sys.executable, "-m", "flashdepot", "build", "--upstream", str(workshop.tree), *WANTED]
+    command = [sys.executable, "-m", "flashdepot", "build", "--upstream", str(project.tree), *WANTED]
     done = subprocess.run(
-        [*command, "--depot", str(workshop.depot), "--cuda", str(broken)], capture_output=True, text=True, check=False
+        [*command, "--depot", str(project.depot), "--cuda", str(broken)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 3
     assert "cannot compile a twenty-line program" in done.stderr

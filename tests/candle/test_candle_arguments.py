@@ -296,9 +296,7 @@ def test_an_output_that_cannot_be_filled_aborts(in_a_process) -> None:
         ("cudaFreeAsync", "cudaFreeAsync answered with error 2, out of memory"),
     ],
 )
-def test_a_workspace_that_cannot_be_had_is_an_error_and_one_that_was_had_is_given_back(
-    in_a_process, fails, text
-) -> None:
+def test_a_workspace_that_cannot_be_allocated_is_an_error_and_others_are_freed(in_a_process, fails, text) -> None:
     done = in_a_process(45, paged(stream=STREAM), fails=fails, workspace=4096)
     assert text in done.stderr
     assert "the output was filled with NaN" in done.stderr

@@ -60,7 +60,7 @@ def test_names_choose_among_what_flash_attention_has_not(crate, words, chosen) -
 
 
 def test_a_name_that_no_kernel_has_is_answered_with_those_that_there_are(crate) -> None:
-    with pytest.raises(UsageError, match="'hdim64_fp16' is none of candle's kernels") as refused:
+    with pytest.raises(UsageError, match="'hdim64_fp16' is not one of candle's kernels") as refused:
         choose_kernels(crate, "hdim64_fp16", line_of("0.11.1"), "0.11.1")
     assert all(name in refused.value.message for name in NAMES)
 

@@ -140,7 +140,7 @@ def test_a_server_that_stumbles_is_asked_again(github, update, listed):
         (ListingAnswer(b"", 404), "answers 404"),
     ],
 )
-def test_an_answer_that_is_none_is_an_error_of_the_network_and_loses_nothing(github, update, listed, answer, said):
+def test_an_invalid_answer_is_an_error_of_the_network_and_loses_nothing(github, update, listed, answer, said):
     update()
     known = listed()
     for page in github.answers:

@@ -188,7 +188,7 @@ def test_names_are_locked_only_over_our_flash_attn(flashdepot_at, tmp_path) -> N
     options = ("--source", "official", "--names", "flash-attn-3", "--accept-unverified")
     refused = flashdepot_at("lock", *H100, *options)
     assert refused.returncode == 4
-    assert "is not flashdepot's, and flash-attn-3 can only lie over ours" in refused.stderr
+    assert "is not flashdepot's, and flash-attn-3 only work with ours" in refused.stderr
     assert not (tmp_path / "flashdepot.lock").exists()
 
 

@@ -90,7 +90,7 @@ def test_a_folder_of_the_user_in_place_of_a_library_file_is_refused(depot, manif
     out = depot.export(manifest, tmp_path / "out")
     (out / HEADER).unlink()
     (out / HEADER).mkdir()
-    with pytest.raises(UsageError, match="in the way"):
+    with pytest.raises(UsageError, match="where a file of the"):
         depot.export(manifest, out)
     assert (out / "manifest.json").exists()
 

@@ -24,11 +24,13 @@ _CODE_OR_QUOTED = re.compile(
     r"(?<!\w)\"[^\"\n]{1,200}\"|:param \w+:",
     re.DOTALL | re.MULTILINE,
 )
+_LIST = read_toml(Path(__file__).with_name("retired_words.toml"))
 _RETIRED = [
     (re.compile(rf"(?<![\w-])(?:{pattern})(?![\w-])", re.IGNORECASE), better)
-    for better, patterns in read_toml(Path(__file__).with_name("retired_words.toml"))["instead"].items()
+    for better, patterns in _LIST["instead"].items()
     for pattern in patterns
 ]
+_NAMES = {noun: better for better, nouns in _LIST["names"].items() for noun in nouns}
 
 
 def complaints(name: str, text: str) -> list[str]:
@@ -85,6 +87,19 @@ def test_the_sources_are_in_plain_words() -> None:
     files = [file for place in SOURCES for file in sorted((ROOT / place).rglob("*.py"))]
     files = [file for file in files if not any(part in file.as_posix() for part in IN_KEYS)]
     assert not [said for file in files for said in complaints(name_of(file), strings_and_comments(file))]
+
+
+def test_no_class_function_or_module_has_a_retired_noun_for_a_name() -> None:
+    found = []
+    for path in sorted((ROOT / SOURCES[0]).rglob("*.py")):
+        if not any(part in path.as_posix() for part in IN_KEYS):
+            names = [
+                *re.findall(r"^ *(?:class|def|async def) (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE),
+                path.stem,
+            ]
+            words = {word.lower() for name in names for word in re.findall(r"[A-Z]?[a-z]+", name)}
+            found += [f"{name_of(path)}: '{word}': {_NAMES[word]}" for word in sorted(words & _NAMES.keys())]
+    assert not found
 
 
 @pytest.mark.parametrize(

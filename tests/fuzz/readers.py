@@ -92,7 +92,7 @@ def _file(name: str, read: Callable[[Path], object]) -> Callable[[bytes, Path], 
 
 
 @contextlib.contextmanager
-def _workshop() -> Iterator[Path]:
+def _new_folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as folder:
         yield Path(folder)
 
@@ -103,14 +103,14 @@ GPU = forge.fatbin(forge.entry(forge.SASS, 80), forge.entry(forge.PTX, 90, forge
 @cache
 def elf_seeds() -> tuple[bytes, ...]:
     source = "extern int _ZN3c104cuda9SetDeviceEa(int); int h(void) { return _ZN3c104cuda9SetDeviceEa(1); }"
-    with _workshop() as folder:
+    with _new_folder() as folder:
         return (forge.library_with_gpu_code(folder, GPU, source=source).read_bytes(),)
 
 
 @cache
 def object_seeds() -> tuple[bytes, ...]:
     source = "extern int cudaFree(void*); int a_name_longer_than_sixteen(void) { return cudaFree(0); }"
-    with _workshop() as folder:
+    with _new_folder() as folder:
         return (forge.object_file(folder, source, "a_name_longer_than_sixteen.o").read_bytes(),)
 
 
@@ -124,7 +124,7 @@ def coff_seed() -> bytes:
 
 @cache
 def archive_seeds() -> tuple[bytes, ...]:
-    with _workshop() as folder:
+    with _new_folder() as folder:
         unit = folder / "a_name_longer_than_sixteen.o"
         unit.write_bytes(object_seeds()[0])
         return (forge.archive(folder, unit).read_bytes(),)
@@ -136,7 +136,7 @@ def pe_seeds() -> tuple[bytes, ...]:
 
 @cache
 def wheel_seeds() -> tuple[bytes, ...]:
-    with _workshop() as folder:
+    with _new_folder() as folder:
         files = {"flash_attn/_C.so": elf_seeds()[0], "flash_attn/__init__.py": b"__version__ = '2.8.3'\n"}
         return (forge.wheel(folder, files).read_bytes(),)
 

@@ -105,7 +105,7 @@ class Call:
     """A problem with its buffers, ready to run: here a dense one."""
 
     slack = 0.0
-    """What o may be off besides twice the error of the plain computation."""
+    """What o may be off, apart from twice the error of the plain computation."""
 
     def __init__(self, problem: Problem, library: Library, device: int = 0) -> None:
         self.problem, self.library, self.device = problem, library, device

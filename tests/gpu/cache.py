@@ -129,7 +129,7 @@ class CacheCall(Call):
             yield Part(i, q[None], k, v, self.o.tensor[own], self.lse[own], self.slopes_of(i))
 
     def check(self, dropping: Any = None) -> None:
-        """See besides that what should have been appended was, and that nothing else in the cache changed."""
+        """See also that what should have been appended was, and that nothing else in the cache changed."""
         super().check(dropping)
         p, (expected_k, expected_v) = self.problem, self.expected
         assert torch.equal(self.v.storage, expected_v), "v of the cache is wrong"

@@ -3,7 +3,7 @@
 Usage: python tests/gpu/random_problems.py [--count 10000] [--big 32] [--seed 1] [--processes 4] [--only INDEX]
 
 A problem is drawn only from the seed and its index. The error of fa4 may be twice that of fa2, and what the rounding
-of o does to a gradient besides. Outputs start as what is not a number, so that a row which nobody writes is seen; so
+of o does to a gradient too. Outputs start as what is not a number, so that a row which nobody writes is seen; so
 does shared memory before every call of one problem in three. Stale problems also have such rows where no sequence is.
 """
 
@@ -139,7 +139,7 @@ class Case:
         return answers | {"dk": padded(dk, self.k, self.mask_k), "dv": padded(dv, self.v, self.mask_k)}
 
     def exact(self) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-        """Answers in float64, and what an error may be besides twice fa2's."""
+        """Answers in float64, and what an error may be, apart from twice fa2's."""
         p = self.p
         half_ulp = torch.finfo(p.torch_dtype).eps / 2
         group = p.heads_q // p.heads_k

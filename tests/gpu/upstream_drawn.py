@@ -62,7 +62,7 @@ def _absent(name: str) -> Any:
 
 
 def _stand_in() -> None:
-    """What tests/cute imports besides the functions."""
+    """What tests/cute imports, apart from the functions."""
     source = os.environ.get("FLASH_ATTN_CUTE_TESTING")
     if not source:
         return

@@ -164,7 +164,7 @@ def test_without_control_groups_what_is_available_counts(tmp_path) -> None:
 
 
 @pytest.mark.usefixtures("plenty")
-def test_a_group_leaves_its_limit_less_what_is_used_but_cache_can_be_had_back(tmp_path, membership) -> None:
+def test_a_group_leaves_its_limit_less_what_is_used_without_cache(tmp_path, membership) -> None:
     group = tmp_path / "cgroup" / "user" / "build"
     write(
         group, memory__max="8000000000", memory__current="3000000000", memory__stat="anon 1\ninactive_file 1000000000"

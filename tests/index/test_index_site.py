@@ -23,13 +23,13 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def project(public: Path, shelf: str = "simple") -> dict[str, dict[str, object]]:
-    document = json.loads((public / shelf / "flash-attn" / "index.json").read_bytes())
+def project(public: Path, subindex: str = "simple") -> dict[str, dict[str, object]]:
+    document = json.loads((public / subindex / "flash-attn" / "index.json").read_bytes())
     return {file["filename"]: file for file in document["files"]}
 
 
-def offered(public: Path, shelf: str = "simple") -> set[str]:
-    return {name for name, file in project(public, shelf).items() if not file["yanked"]}
+def offered(public: Path, subindex: str = "simple") -> set[str]:
+    return {name for name, file in project(public, subindex).items() if not file["yanked"]}
 
 
 def test_every_file_has_its_digest_size_time_and_metadata(maker, publish, public) -> None:
@@ -88,8 +88,8 @@ def test_a_rebuilt_wheel_takes_the_place_of_the_one_before_which_stays_for_those
     builds = [maker.make(name=str(number)).path for number in range(6)]
     for number, build in enumerate(builds):
         publish(build, when=LATER + number)
-        for shelf in ("simple", "cu130-full-hd64-sm80-sm90"):
-            assert max(offered(public, shelf), key=lambda name: name.split("-")[2]) == build.name
+        for subindex in ("simple", "cu130-full-hd64-sm80-sm90"):
+            assert max(offered(public, subindex), key=lambda name: name.split("-")[2]) == build.name
     assert {*project(public)} == {build.name for build in builds}
 
 
@@ -225,7 +225,7 @@ def test_the_command_takes_files_and_says_what_it_did(maker, public) -> None:
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert (document["path"], document["added"]) == (str(public), [wheel.name])
-    assert document["shelves"]["simple"] == {"wheels": 1, "taken": [wheel.name]}
+    assert document["indexes"]["simple"] == {"wheels": 1, "taken": [wheel.name]}
     done = flashdepot_here("index", public, wheel.parent, "--depot", maker.depot.root)  # a folder of wheels is they
     assert (done.stdout, "1 wheel, " in done.stderr, "0 new" in done.stderr) == (f"{public}\n", True, True)
     assert flashdepot_here("index", public, maker.depot.root, "--depot", maker.depot.root).returncode == 2

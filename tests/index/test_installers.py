@@ -51,11 +51,11 @@ def installed(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("command", INSTALLERS)
-@pytest.mark.parametrize("shelf", ["simple", "cu130-full-hd64-sm90"])
-def test_the_one_wheel_of_an_address_is_taken(command, shelf, maker, publish, address, tmp_path) -> None:
+@pytest.mark.parametrize("subindex", ["simple", "cu130-full-hd64-sm90"])
+def test_the_one_wheel_of_an_address_is_taken(command, subindex, maker, publish, address, tmp_path) -> None:
     publish(*(maker.make(sass).path for sass in ("80,90,120", "90", "120")), maker.make("90", profile="quick").path)
-    run(*command, "--no-deps", "--target", "to", "--index-url", f"{address}{shelf}/", "flash-attn", cwd=tmp_path)
-    expected = {"simple": "sm80.sm90.sm120 80,90,120", "cu130-full-hd64-sm90": "sm90 90"}[shelf]
+    run(*command, "--no-deps", "--target", "to", "--index-url", f"{address}{subindex}/", "flash-attn", cwd=tmp_path)
+    expected = {"simple": "sm80.sm90.sm120 80,90,120", "cu130-full-hd64-sm90": "sm90 90"}[subindex]
     assert installed(tmp_path / "to") == f"9.9.9+cu130.full.hd64.{expected}"
 
 

@@ -28,8 +28,8 @@ def for_jax(maker: WheelMaker, wheel: Wheel) -> Path:
     return build_jax_wheel(manifest, maker.depot.libraries.materialise(manifest), maker.folder / "dist").path
 
 
-def files(public: Path, project: str, shelf: str = "simple") -> dict[str, dict[str, object]]:
-    document = json.loads((public / shelf / project / "index.json").read_bytes())
+def files(public: Path, project: str, subindex: str = "simple") -> dict[str, dict[str, object]]:
+    document = json.loads((public / subindex / project / "index.json").read_bytes())
     assert document["name"] == project
     return {file["filename"]: file for file in document["files"]}
 
@@ -49,13 +49,13 @@ def test_pip_and_uv_install_every_distribution_from_one_address(command, maker, 
     assert (to / "flashdepot_jax/lib/libflashattention.so.1").is_file()
 
 
-def test_every_shelf_has_the_names_and_the_record_reads_back(maker, publish, public) -> None:
+def test_every_subindex_has_the_names_and_the_record_reads_back(maker, publish, public) -> None:
     site = publish(maker.make().path, maker.make("90").path, names=[*NAMES.values()])
-    assert len(site.shelves) == 3
-    for shelf in site.shelves:
-        projects = json.loads((public / shelf.name / "index.json").read_bytes())["projects"]
+    assert len(site.subindexes) == 3
+    for subindex in site.subindexes:
+        projects = json.loads((public / subindex.name / "index.json").read_bytes())["projects"]
         assert [project["name"] for project in projects] == ["flash-attn", "flash-attn-3", "flash-attn-4"]
-        (file,) = files(public, "flash-attn-3", shelf.name).values()
+        (file,) = files(public, "flash-attn-3", subindex.name).values()
         assert file["yanked"] is False
     assert IndexRecord.from_json(json.loads((public / RECORD_NAME).read_bytes())) == site.record
     assert {file.distribution for file in site.record.names} == {*NAMES}

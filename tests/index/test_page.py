@@ -7,8 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from flashdepot.index.page import page
-from flashdepot.index.shelves import answers, best_for, contents_of, questions, shelves
 from flashdepot.index.site import IndexSite
+from flashdepot.index.subindexes import answers, best_for, contents_of, questions, subindexes
 from flashdepot.model.index_record import IndexedWheel, IndexRecord
 from flashdepot.model.target import Architecture
 from index.conftest import Publish
@@ -129,7 +129,7 @@ def test_texts_of_others_stay_texts(site, tab, tmp_path) -> None:
         for wheel in site.record.wheels
     )
     record = IndexRecord(hostile)
-    (tmp_path / "evil.html").write_text(page(record, shelves(hostile)), encoding="utf-8")
+    (tmp_path / "evil.html").write_text(page(record, subindexes(hostile)), encoding="utf-8")
     tab.open((tmp_path / "evil.html").as_uri())
     assert tab.ask("document.title") == "flash-attn: wheels to install"
     assert tab.ask("document.querySelectorAll('img').length") == 0

@@ -146,7 +146,7 @@ def test_what_would_have_to_be_compiled_is_never_compiled_in_silence(command, pu
     before = environment.contents()
     done = command(*source, "--arch", "90")
     assert done.code == 8
-    assert "Compiling this needs a yes. To compile: " in done.err
+    assert "Compiling this needs your consent. To compile: " in done.err
     assert "To compile it: flashdepot " in done.err
     assert environment.contents() == before
     planned = json.loads(command(*source, "--arch", "90", "--dry-run", "--json").out)
@@ -240,7 +240,7 @@ def test_a_release_without_digests_leaves_one_question_and_a_flag(command, relea
     assert json.loads(done.out)["wheel"]["sha256"] == digest
 
 
-def test_a_record_that_cannot_be_had_is_said(command, releases, published, environment) -> None:
+def test_a_record_that_cannot_be_fetched_is_said(command, releases, published, environment) -> None:
     releases("2.8.3")
     published.server.files[f"/api/repos/{RELEASES}/tags/v2.8.3"] = b"<html>a proxy</html>"
     done = command()

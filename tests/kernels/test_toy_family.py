@@ -67,8 +67,8 @@ def recipe(tree: SourceTree) -> Recipe:
 def test_a_request_that_names_it_asks_for_its_kernels_and_its_source(tmp_path) -> None:
     host = replace(make_host(), gpus=(Gpu("NVIDIA H100", Architecture(9, 0), 80 * 10**9),), driver=Version("580"))
     depot = Depot(tmp_path / "depot")
-    assert UNIT not in library.understand(LibraryRequest(), host, depot).request.selection.units
-    need = library.understand(library_request(families="all"), host, depot)
+    assert UNIT not in library.resolve_library(LibraryRequest(), host, depot).request.selection.units
+    need = library.resolve_library(library_request(families="all"), host, depot)
     assert UNIT in need.request.selection.units
     assert need.request.upstreams["toy"] == UpstreamId("0.1", "a" * 64)
     assert need.sources["toy"] == "0.1"

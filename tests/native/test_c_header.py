@@ -188,7 +188,7 @@ def probe(header: str, folder: Path) -> Path:
 
 
 def what_broke(header: str, folder: Path) -> list[str]:
-    """What a program of 1.0 would stumble over. A field at the end of a struct, or a function more, is none of it."""
+    """What a program of 1.0 would stumble over. A field at the end of a struct, or a function more, is not."""
     words = ["abidiff", str(FROZEN), str(probe(header, folder))]
     said = subprocess.run(words, capture_output=True, text=True, check=False)
     assert said.returncode & 3 == 0, said.stderr  # 1 and 2: abidiff itself failed

@@ -500,7 +500,7 @@ def test_a_table_of_the_users_own_says_which_family_is_faster(with_table: Callab
         (f"{COLUMNS}\n90,dense,fwd,128,full,1,512,8,0,1,2\n", 2),
     ],
 )
-def test_a_table_that_is_none_is_refused_with_its_line(with_table: Callable[[str], Stub], text: str, line: int) -> None:
+def test_an_invalid_table_is_refused_with_its_line(with_table: Callable[[str], Stub], text: str, line: int) -> None:
     own = with_table(text)
     for _ in range(2):
         answer = own.fwd(forward_args(device=H100, head_dim=128))

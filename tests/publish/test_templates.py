@@ -200,7 +200,7 @@ def wheel_in(folder: Path) -> Path:
 def test_a_stored_library_is_used_again_and_its_wheel_is_verified(published, manifest) -> None:
     (part,) = read_json(published / REPORT_NAME)["parts"]
     assert (part["recipe_key"], part["wheel"]) == (manifest.recipe_key, wheel_in(published).name)
-    assert (part["status"], part["compiled"], part["proven"]) == ("hit", 0, True)
+    assert (part["status"], part["compiled"], part["verified"]) == ("hit", 0, True)
 
 
 @pytest.mark.parametrize(

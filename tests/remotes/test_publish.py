@@ -149,7 +149,7 @@ def test_a_remote_that_takes_nothing_fails_the_part_and_the_next_run_pushes_it(b
     server.fault = answers("", Answer(507), "PUT")
     code, report = publish(builder, matrix)
     assert code == 7
-    assert {part["proven"] for part in report["parts"]} == {True}
+    assert {part["verified"] for part in report["parts"]} == {True}
     server.fault = lambda _method, _path: None
     code, report = publish(builder, matrix)
     assert code == 0

@@ -15,7 +15,7 @@ from flashdepot.model.limits import joined
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.request import LibraryRequest, Need, Request
 from flashdepot.model.selection import Pass, Selection
-from flashdepot.resolve.library import understand
+from flashdepot.resolve.library import resolve_library
 from flashdepot.resolve.project import library_request, read_project
 from support.depots import make_manifest
 from support.toolkits import make_host
@@ -28,7 +28,7 @@ def _any_python(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def need_of(tmp_path: Path, **words: str) -> Need:
-    return understand(library_request(**{"arch": "90", **words}), make_host(), Depot(tmp_path / "depot"))
+    return resolve_library(library_request(**{"arch": "90", **words}), make_host(), Depot(tmp_path / "depot"))
 
 
 def manifest_for(request: Request, *families: str) -> Manifest:
@@ -75,9 +75,9 @@ def test_full_has_both_families_where_both_are_tested_and_less_than_full_has_fa2
 @pytest.mark.parametrize(("driver", "taken"), [("535.54", ("fa2",)), ("580.65", ("fa2", "fa4"))])
 def test_a_driver_that_does_not_load_its_code_gets_no_fa4_that_nobody_named(tmp_path, driver, taken) -> None:
     host, depot = make_host(driver=driver), Depot(tmp_path / "depot")
-    assert understand(library_request(arch="90"), host, depot).request.selection.families == taken
+    assert resolve_library(library_request(arch="90"), host, depot).request.selection.families == taken
     named = library_request(arch="90", families="all")
-    assert understand(named, host, depot).request.selection.families == ("fa2", "fa4")
+    assert resolve_library(named, host, depot).request.selection.families == ("fa2", "fa4")
 
 
 def test_a_python_that_does_not_run_its_compiler_gets_no_fa4_that_nobody_named(tmp_path, monkeypatch) -> None:
@@ -211,9 +211,9 @@ def test_a_library_with_kernels_that_nobody_asked_for_does_not_serve(tmp_path) -
 def test_a_wheel_is_not_made_of_a_family_without_a_python_package(tmp_path) -> None:
     depot = Depot(tmp_path / "depot")
     with pytest.raises(UsageError, match="A wheel of fa4 by itself cannot be made") as refused:
-        understand(library_request(families="fa4", arch="90"), make_host(), depot, for_wheel=True)
+        resolve_library(library_request(families="fa4", arch="90"), make_host(), depot, for_wheel=True)
     assert refused.value.hint == "Ask for both: --families all"
-    need = understand(library_request(families="all", arch="90"), make_host(), depot, for_wheel=True)
+    need = resolve_library(library_request(families="all", arch="90"), make_host(), depot, for_wheel=True)
     assert need.request.selection.families == ("fa2", "fa4")
 
 

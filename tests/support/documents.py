@@ -25,7 +25,7 @@ from flashdepot.depot import Depot
 from flashdepot.errors import FlashdepotError
 from flashdepot.host import saved_host
 from flashdepot.model.request import LibraryRequest
-from flashdepot.resolve.library import understand
+from flashdepot.resolve.library import resolve_library
 from support.tools import has
 
 ROOT = Path(__file__).parents[2]
@@ -223,7 +223,7 @@ def _require_understood(values: dict[str, Any], *, several: bool) -> None:
         words.pop("cuda")  # a toolkit's folder would be read
     wanted = Wanted(words)
     for one in wanted.each_target() if several else [wanted]:
-        understand(one.named, saved_host(_RECORDED_HOST), Depot(Path("/nonexistent")))
+        resolve_library(one.named, saved_host(_RECORDED_HOST), Depot(Path("/nonexistent")))
 
 
 COMMAND_LANGUAGES = frozenset({"sh", "bash", "shell", "console", "zsh", "bat", "cmd", "batch", "powershell", "ps1"})

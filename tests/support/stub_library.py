@@ -173,7 +173,7 @@ def write_config(folder: Path) -> None:
 
 
 def family_words(source: Path, trees: Mapping[str, Path]) -> list[str]:
-    """What a source in a family's folder of the C layer is compiled with besides."""
+    """What a source in a family's folder of the C layer is also compiled with."""
     if source.parent.parent != NATIVE / "src":
         return []
     return [word.format(**trees, native=NATIVE) for word in family_of(source.parent.name).c_layer_words]

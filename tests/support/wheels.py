@@ -115,7 +115,7 @@ class WheelMaker:
     ) -> Wheel:
         """A wheel; ``name`` makes another one of the same contents, ``library`` is its shared library.
 
-        ``more`` are families that it holds besides fa2.
+        ``more`` are families that it holds next to fa2.
         """
         platform = platform or self.platform
         key = f"{sass} {profile} {platform} {libc} {cuda} {name}{''.join(more)}"

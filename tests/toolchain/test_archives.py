@@ -125,7 +125,7 @@ def test_an_archive_with_other_bytes_is_refused_and_nothing_is_kept(server, tmp_
         ("cuda_nvcc", {"size": 12}, "size"),
     ],
 )
-def test_a_manifest_that_is_none_is_refused_with_the_reason(server, tmp_path, component, fields, said) -> None:
+def test_an_invalid_manifest_is_refused_with_the_reason(server, tmp_path, component, fields, said) -> None:
     change(server, component, **fields)
     with pytest.raises(IntegrityError, match=f"not the manifest of a CUDA release.*{said}"):
         provide(tmp_path)

@@ -464,7 +464,7 @@ def test_every_call_asks_for_the_family_that_the_environment_names(runtime, numb
         ("fa5", b"", "FLASH_ATTENTION_FAMILY is 'fa5': expected fa2, fa3 or fa4"),
     ],
 )
-def test_a_damaged_library_and_a_family_that_is_none_are_import_errors(
+def test_a_damaged_library_and_an_unknown_family_are_import_errors(
     installed_runtime, tmp_path, monkeypatch, family, library, said
 ) -> None:
     shutil.copytree(installed_runtime, tmp_path / "site")

@@ -20,7 +20,7 @@ from flashdepot.model.limits import Limits
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.request import Gpus, LibraryRequest, Need
 from flashdepot.remotes import Remotes, users_remotes
-from flashdepot.resolve.library import LibraryResult, understand
+from flashdepot.resolve.library import LibraryResult, resolve_library
 
 if TYPE_CHECKING:
     from typing import TypedDict
@@ -60,9 +60,9 @@ class Context(msgspec.Struct, frozen=True):
     events: Events = SILENT
 
     def need(self, request: LibraryRequest, *, for_wheel: bool = False) -> Need:
-        """What a request comes to."""
+        """The need that a request makes on this host."""
         host = self.host or runtime_facts(gpus=request.arch in (None, Gpus.NATIVE))
-        need = understand(request, host, self.depot, for_wheel=for_wheel)
+        need = resolve_library(request, host, self.depot, for_wheel=for_wheel)
         if need.note:
             self.events.note(need.note)
         return need
@@ -219,7 +219,7 @@ def _tell_rejected(choice: DepotChoice, events: Events) -> None:
 
 
 def wheel_of(library: LibraryResult, sources: Mapping[str, str], depot: Depot, folder: Path) -> Wheel:
-    """The wheel of a library that was got, written into a folder; ``sources`` names that of each family."""
+    """Write the wheel of a library into a folder; ``sources`` names that of each family."""
     from flashdepot.kernels import obtain_sources  # noqa: PLC0415
     from flashdepot.wheel.builder import build_wheel  # noqa: PLC0415
 

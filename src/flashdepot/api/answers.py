@@ -1,4 +1,4 @@
-"""Answers: what is on a machine, what stands in the way, whether a file fits, what a log shows."""
+"""Answers: what is on a machine, what prevents an installation or build, whether a file fits, what a log shows."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def host(python: str | None = None, depot: Path | None = None) -> HostRecord:
 def doctor(
     intention: Intention = Intention.INSTALL, request: LibraryRequest = _ANY, *, host: HostRecord | None = None
 ) -> list[Diagnosis]:
-    """What stands in the way of an intention on a host, worst first; nothing but the record is checked."""
+    """What prevents an intention on a host, worst first; nothing but the record is checked."""
     return examine(host or probe(), intention, request)
 
 
@@ -66,7 +66,7 @@ def check(
 
     :param files: wheels, libraries, and folders: one that :func:`get` wrote, of which both libraries are read, one that
         :func:`vendor` wrote, of which those for the environment's system are, or one with wheels in it.
-    :raises UsageError: when a file cannot be read, or a folder is none of these.
+    :raises UsageError: when a file cannot be read, or a folder is not one of these.
     :raises IntegrityError: when a folder's manifest cannot be used.
     """
     asked = [Path(files)] if isinstance(files, (str, Path)) else [Path(file) for file in files]
@@ -108,7 +108,7 @@ def place_of(
         it is not given.
     :param named: facts in place of those that are found.
     :param host: the record of another machine; this one when it is not given.
-    :raises UsageError: for a program that is not a Python, or a version that is none.
+    :raises UsageError: for a program that is not a Python, or an invalid version.
     """
     machine = on_host(host or runtime_facts(), named)
     found, reason = look_for_python(python) if python is not None or host is None else (host.python, "")

@@ -63,7 +63,7 @@ class CandleWish(msgspec.Struct, frozen=True):
 
 
 class CandleResult(msgspec.Struct, frozen=True):
-    """What was made, of which library: fields of the JSON document, lines to paste, and what must be known besides."""
+    """What was made, of which library: fields of the JSON document, lines to paste, and notes."""
 
     setup: CandleSetup
     manifest: Manifest

@@ -192,7 +192,7 @@ class Client:
         return api.check(files, python=given.python, named=given.named, host=given.saved, events=self._events)
 
     def doctor(self, intention: str = "install", **words: Unpack[Words]) -> list[Diagnosis]:
-        """What stands in the way of ``install``, ``build``, ``link`` or ``run``, worst first."""
+        """What prevents ``install``, ``build``, ``link`` or ``run``, worst first."""
         from flashdepot.diagnose.case import Intention  # noqa: PLC0415
 
         known = [member.value for member in Intention]

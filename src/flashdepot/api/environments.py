@@ -52,7 +52,7 @@ _ANY = InstallRequest()
 class InstallPlan(msgspec.Struct, frozen=True):
     """What would be installed where. ``keeper`` is the tool that manages the environment's packages, if one does.
 
-    ``library`` is what getting the library of our wheel comes to; ``None`` for another wheel.
+    ``library`` is the plan for the library in our wheel; ``None`` for another wheel.
     """
 
     choice: Choice

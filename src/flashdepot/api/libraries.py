@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def get(request: LibraryRequest = ANY, *, out: Path | None = None, **how: Unpack[How]) -> LibraryResult:
     """A library that serves a host: a stored one, else a remote's, else one that is built now from the published source.
 
-    What it takes by name besides are the fields of :class:`flashdepot.api.acquire.Context`.
+    Its other keywords are the fields of :class:`flashdepot.api.acquire.Context`.
 
     :param out: copy the library into this folder, which can be moved.
     :raises UsageError: for an upstream or a selection that is not known.
@@ -182,7 +182,7 @@ def link(
     choice = depot.find(need.request)
     found = choice.taken
     if found is None and not request.names_selection and (found := most_of(need, depot)) is not None:
-        events.note(f"The library that is stored has only: {found.selection}. All kernels: flashdepot get")
+        events.note(f"The stored library has only {found.selection}. For all kernels: flashdepot get")
     if found is None:
         near = [f"The nearest one, {m.recipe_key[:12]}, {'; '.join(reasons)}." for m, reasons in choice.rejected[:1]]
         raise IncompatibleError(f"The depot {depot.root} has no library for this. {(near or ['It is empty.'])[0]}")

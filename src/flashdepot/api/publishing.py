@@ -19,7 +19,7 @@ from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
 from flashdepot.events import Events
 from flashdepot.files.user_files import require_folder
 from flashdepot.index.simple import FILES
-from flashdepot.index.site import IndexSite, Seals, write_site
+from flashdepot.index.site import IndexSite, Signatures, write_site
 from flashdepot.model.index_record import IndexRecord
 from flashdepot.model.limits import Compiling
 from flashdepot.model.manifest import Manifest
@@ -95,8 +95,10 @@ def index(
             manifests = depot.artifacts.manifests()
         offered = list(wheels) or _wheels_of(manifests, depot, folder, work, events, jax=jax)
         offered += [made.path for made in build_names(names, work)]
-        seals = _seals(remote, signed, events)
-        return write_site(folder, offered, url=_base(url), now=_now(), work=work, seals=seals, on_note=events.warn)
+        signatures = _signatures(remote, signed, events)
+        return write_site(
+            folder, offered, url=_base(url), now=_now(), work=work, signatures=signatures, on_note=events.warn
+        )
 
 
 def _libraries_of(
@@ -133,7 +135,7 @@ def _wheels_of(
     return found
 
 
-def _seals(remote: OpenRemote | None, signed: Mapping[str, Sequence[Envelope]], events: Events) -> Seals:
+def _signatures(remote: OpenRemote | None, signed: Mapping[str, Sequence[Envelope]], events: Events) -> Signatures:
     settings = UserSettings.of_this_user()
     trusted = [known.key for known in settings.trusted_keys() if known.revoked is None]
     known = [*trusted, *(remote.settings.keys if remote is not None else ())]
@@ -144,7 +146,7 @@ def _seals(remote: OpenRemote | None, signed: Mapping[str, Sequence[Envelope]], 
     else:
         events.note("There is no key to sign the index with. Make one: flashdepot keys new")
     names = {public.id: public for public in reversed(known)}
-    return Seals(key, signed, tuple(names.values()))
+    return Signatures(key, signed, tuple(names.values()))
 
 
 def _base(url: str) -> str:
@@ -166,7 +168,7 @@ def _now() -> str:
 
 
 class PlannedPart(msgspec.Struct, frozen=True):
-    """A part, what it needs, and what making it comes to; or what keeps it from being made."""
+    """A part, what it needs, and the plan for it; or why it cannot be made."""
 
     part: PublishedPart
     need: Need | None = None
@@ -264,7 +266,7 @@ def _make(
         made = wheel_of(library, need.sources, context.depot, out)
         done = replace(done, wheel=made.path.name, sha256=made.sha256, size=made.size)
         verify_wheel(made.path, library.manifest)
-        done = replace(done, proven=True)
+        done = replace(done, verified=True)
         for remote in targets:
             require_reach(remote, "Pushing to")
             signer = None if remote.settings.unsigned else key
@@ -277,7 +279,7 @@ def _make(
 
 def _with_names_and_index(report: PublishReport, context: Context) -> PublishReport:
     matrix = report.matrix
-    wheels = [report.out / part.wheel for part in report.parts if part.proven]
+    wheels = [report.out / part.wheel for part in report.parts if part.verified]
     if wheels:
         try:
             small = build_names(matrix.names, report.out)

@@ -55,7 +55,7 @@ def push(
     depot: Depot,
     events: Events = SILENT,
 ) -> Mapping[str, Pushed]:
-    """Put libraries of the depot, and the units behind them, into remotes, signed.
+    """Put libraries of the depot, and their units, into remotes, signed.
 
     :param to: the name of one remote; without it, all that are set to be pushed to.
     :param verify: read every blob that is there already, and write those again that have other bytes.
@@ -73,7 +73,7 @@ def push(
 
 
 class RemoteSync(msgspec.Struct, frozen=True):
-    """What synchronizing with one remote comes to: the plan, what was done of it, and what stopped it.
+    """The result of synchronizing with one remote: the plan, what was done of it, and what stopped it.
 
     ``plan`` is ``None`` where the remote could not be read, ``done`` the same, and in a dry run.
     """

@@ -296,7 +296,7 @@ def lock(
     if names:
         if made.locked.origin is not Origin.DEPOT and not made.locked.wheel.source.startswith(INDEX):
             raise IncompatibleError(
-                f"{made.locked.filename} is not flashdepot's, and {' and '.join(n.distribution for n in names)} can only lie over ours.",
+                f"{made.locked.filename} is not flashdepot's, and {' and '.join(n.distribution for n in names)} only work with ours.",
                 hint="Choose ours: --source ours",
             )
         made = msgspec.structs.replace(made, names=pin_names(names))

@@ -36,7 +36,7 @@ _SECTIONS_LIMIT = 96  # as the loader of Windows has it
 
 
 class CoffSection(NamedTuple):
-    """A row of the section table: where it stands in the file, and what it says."""
+    """A row of the section table: where it is in the file, and what it says."""
 
     at: int
     name: str
@@ -47,7 +47,7 @@ class CoffSection(NamedTuple):
 
 
 class CoffSymbol(NamedTuple):
-    """A symbol of an object: where it stands in the file, and its name.
+    """A symbol of an object: where it is in the file, and its name.
 
     ``external`` says that other files see it. One without a section and with a size is defined by the linker.
     """
@@ -59,7 +59,7 @@ class CoffSymbol(NamedTuple):
 
 
 class CoffFile:
-    """The header of an object, or of an image behind its signature, and the tables that it leads to."""
+    """The header of an object, or of an image behind its signature, and the tables that it points to."""
 
     def __init__(self, window: Window, at: int = 0) -> None:
         self.window = window

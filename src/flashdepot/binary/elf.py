@@ -229,7 +229,7 @@ class ElfFile:
         return None
 
     def _stripped_symbol_table(self) -> tuple[Window, Window] | None:
-        """The dynamic symbols of a file without section headers: linkers put the names right behind them."""
+        """The dynamic symbols of a file without section headers: linkers put the names right after them."""
         symbols, names = self._dynamic_value(_DT_SYMTAB), self._dynamic_value(_DT_STRTAB)
         if self.headers or symbols is None or names is None or self._dynamic_names is None or names < symbols:
             return None

@@ -2,7 +2,7 @@
 
 NVIDIA does not document the format. The layout and the flags below were read from what nvcc 13.0 writes for known
 ``-gencode`` and ``--compress-mode`` options, and agree with ``cuobjdump`` on published wheels
-(CUDA 12.1 to 13.0). Nothing is decompressed: the architecture stands in each entry's header.
+(CUDA 12.1 to 13.0). Nothing is decompressed: the architecture is in each entry's header.
 """
 
 from __future__ import annotations

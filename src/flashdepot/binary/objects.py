@@ -233,7 +233,7 @@ def _rename_elf(window: Window, private: Callable[[str], object]) -> bytes:
     for index, names in tables.items():
         named = elf.headers[index][6]
         fields = list(elf.headers[named])
-        if len(names.bytes) > fields[5]:  # the longer table is behind everything else
+        if len(names.bytes) > fields[5]:  # the longer table comes after everything else
             fields[4], fields[5] = len(changed), len(names.bytes)
             changed += names.bytes
             SECTION.pack_into(changed, elf.headers_at + named * SECTION.size, *fields)
@@ -241,11 +241,11 @@ def _rename_elf(window: Window, private: Callable[[str], object]) -> bytes:
 
 
 def _with_ordinary_sections(window: Window) -> bytes:
-    """An object for x86-64 whose sections lie among those of other objects.
+    """An object for x86-64 whose sections may be anywhere among those of other objects.
 
     CuTe DSL's compiler marks its code as large, and lld, which Rust links with, puts such code before the table of stack
-    frames. lld sorts that table as if all code lay behind it, so that a search in it misses functions: a panic or an
-    exception of the program ends it then. What such code refers to by 64 bits may lie anywhere.
+    frames. lld sorts that table as if all code came after it, so that a search in it misses functions: a panic or an
+    exception of the program ends it then. What such code refers to by 64 bits may be anywhere.
     """
     elf = ElfFile(window)
     changed = bytearray(window.take(0, window.size, "object"))

@@ -79,7 +79,7 @@ def read_wheel(path: Path, on_binary: Callable[[str, Path], None]) -> WheelFacts
     except OSError as error:
         if error.errno != errno.EINVAL:  # zipfile seeks to where a damaged list of members points
             raise
-        raise IntegrityError(f"{path.name} is cut off or damaged: a member is nowhere.", hint=FETCH_AGAIN) from error
+        raise IntegrityError(f"{path.name} is cut off or damaged: a member is missing.", hint=FETCH_AGAIN) from error
 
 
 class _Reading:

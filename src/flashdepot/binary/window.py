@@ -1,4 +1,4 @@
-"""Checked reading of untrusted files, and what a file is by its first bytes: its name may lie."""
+"""Checked reading of untrusted files, and what a file is by its first bytes: its name may be wrong."""
 
 from __future__ import annotations
 

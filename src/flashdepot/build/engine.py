@@ -102,7 +102,7 @@ _TICK = 0.25
 """Seconds between two progress updates, and two checks of what other processes compile."""
 
 _NEARLY = 0.99
-"""The most of a build that is done while a compiler still runs, whatever was predicted of it."""
+"""The largest progress shown while a compiler still runs, whatever was predicted."""
 
 _CHANGES_FOLLOWED = 3
 """How often a unit is compiled whose sources somebody edits meanwhile."""
@@ -175,7 +175,7 @@ class Engine:
         return BuildOutcome(made, frozenset(self._compiled), dict(self._workers))
 
     def foresee(self, actions: Sequence[Action]) -> Outlook:
-        """Ask the depot for every output, and say what compiling the others comes to. Nothing is compiled.
+        """Ask the depot for every output, and estimate the time for the others. Nothing is compiled.
 
         :param actions: as for :meth:`run`, which then begins with what was found here.
         """

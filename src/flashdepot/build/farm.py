@@ -178,7 +178,7 @@ class FarmExecutor:
         return self._cluster
 
     def _hand_out(self) -> None:
-        """Give to workers what waits, as far as they have room."""
+        """Give waiting actions to workers that have room."""
         for name, running in self._running.items():
             given = [(other.place, other.memory) for other in self._running.values() if other.place]
             workers = [] if running.place else self._connected.workers()
@@ -237,7 +237,7 @@ class FarmExecutor:
                 )
 
     def _hear(self) -> None:
-        """Take in what workers tell meanwhile: what they have begun, the memory that it holds, and notes."""
+        """Read what workers report: what they have begun, the memory that it holds, and notes."""
         while not self._connected.events.empty():
             event = self._connected.events.get()
             worker = event["worker"]

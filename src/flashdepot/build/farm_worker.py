@@ -32,7 +32,7 @@ from flashdepot.model.recipe import Action, Tool
 from flashdepot.model.request import AnyCuda, CudaChoice
 from flashdepot.model.target import Architecture, Version
 from flashdepot.process.child import Cost, descendants_memory
-from flashdepot.process.confinement import Means, means
+from flashdepot.process.confinement import Confinement, confinement_here
 from flashdepot.toolchain.choose import Toolchain, choose_toolchain, identify_toolchain
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ class _Bench:
         environment |= {name: value for name, value in site.variables.items() if value}
         if site.confined:
             environment = confined_environment(environment, site.variables)
-        by = means() if site.confined else Means.NONE
+        by = confinement_here() if site.confined else Confinement.NONE
         named = places(sources, provided, toolchain)
         self._executor = LocalExecutor(named, programs(toolchain), environment, Limits(), self._work, by)
         self._executor.prepare()

@@ -138,7 +138,7 @@ def prepare(
 
 
 def foresee_build(plan: BuildPlan, depot: Depot, limits: Limits) -> Outlook:
-    """What running a recipe comes to, after what the depot has; nothing is compiled."""
+    """What running a recipe takes, beyond what the depot has; nothing is compiled."""
     with depot.workspace() as work:
         local = Depot(depot.root)  # what remotes have is not fetched to foresee a build
         return _engine(plan, local, limits, BuildProgress(), work).foresee(plan.actions())

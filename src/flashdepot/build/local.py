@@ -23,7 +23,7 @@ from flashdepot.host.surroundings import usable_cores, usable_memory
 from flashdepot.model.limits import Limits
 from flashdepot.model.recipe import Action, PrecompiledHeader, filled
 from flashdepot.process.child import Child, Cost, descendants_memory
-from flashdepot.process.confinement import UNCONFINED, Means, View, confined, is_lifted, means
+from flashdepot.process.confinement import UNCONFINED, Confinement, View, confined, confinement_here, is_lifted
 from flashdepot.toolchain.choose import Toolchain
 
 _KEPT = frozenset({"PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "SYSTEMROOT"})
@@ -56,7 +56,7 @@ def tool_folders(programs: Iterable[str]) -> tuple[Path, ...]:
 
 
 def named_folders(environment: Mapping[str, str]) -> tuple[Path, ...]:
-    """The folders that the user's own variables name, such as CPATH; PATH, which programs are found on, is none."""
+    """The folders that the user's own variables name, such as CPATH; not PATH, where programs are found."""
     texts = (value for name, value in environment.items() if name != "PATH")
     return tuple(Path(part) for text in texts for part in text.split(os.pathsep) if os.path.isabs(part))  # noqa: PTH117
 
@@ -100,7 +100,7 @@ class SharedHeader:
         self.made = True
 
     def using(self) -> list[str]:
-        """What a command takes besides."""
+        """The extra words of a command."""
         return filled({"header": str(self.path)}, *self.words.use)
 
     def with_its_own(self, paths: Iterable[str]) -> tuple[str, ...]:
@@ -157,7 +157,7 @@ class _Running:
 class LocalExecutor:
     """Runs compilers here, each in a folder of its own below ``work``.
 
-    ``programs`` are what actions name besides folders. ``confinement`` is how compilers are kept from the files of the
+    ``programs`` are what actions name that is not a folder. ``confinement`` is how compilers are kept from the files of the
     user's. A command is the same however many cores are free: what nvcc's
     ``--split-compile`` writes differs with every number of threads.
     """
@@ -167,7 +167,7 @@ class LocalExecutor:
     environment: Mapping[str, str]
     limits: Limits
     work: Path
-    confinement: Means = Means.NONE
+    confinement: Confinement = Confinement.NONE
     _running: dict[str, _Running] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -205,7 +205,7 @@ class LocalExecutor:
         folder.mkdir()
         output = folder / f"{action.name}{action.suffix}"
         header = self._headers.next_for(action)
-        begin = self._resident if action.resident and self.confinement is Means.NONE else self._compiler
+        begin = self._resident if action.resident and self.confinement is Confinement.NONE else self._compiler
         child, started = begin(task, output, header)
         self._follow(_Running(task, output, header, child, started))
 
@@ -230,7 +230,7 @@ class LocalExecutor:
             command = header.making(names)
             seen = View((), (folder, header.folder))
         environment = self._environment(folder)
-        if self.confinement is not Means.NONE:
+        if self.confinement is not Confinement.NONE:
             environment |= {"HOME": str(folder)}
             command = self._confined(task, command, seen)
         started = Moment.now()
@@ -359,7 +359,7 @@ def local_executor(
     :param foreign: their sources are not trusted: the compilers are confined, and the user is given.
     """
     environment = toolchain.whole_environment()
-    confinement = means() if foreign else Means.NONE
+    confinement = confinement_here() if foreign else Confinement.NONE
     if foreign and not is_lifted():
         note = "This source is not a published one: its compilers are confined"
         progress.note(f"{note} {confinement}. {UNCONFINED}=1 lifts that.")

@@ -36,12 +36,12 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 class Resident:
-    """One such process, busy with one assignment at a time. ``kind`` is what its answers can differ by besides its command."""
+    """One such process, busy with one assignment at a time. ``kind`` is what its answers can depend on, apart from its command."""
 
     def __init__(self, kind: str, command: Sequence[str], *, cwd: Path, env: Mapping[str, str], log: Path) -> None:
         """Start it.
 
-        :param log: gets what it writes besides its answers.
+        :param log: gets what it writes, except its answers.
         """
         self.kind = kind
         self.command = tuple(command)

@@ -50,7 +50,7 @@ class Capacity(msgspec.Struct, frozen=True):
 def next_job(waiting: Sequence[Job], running: Sequence[Job], capacity: Capacity) -> Job | None:
     """The job to start now: the longest whose predicted peak fits next to what runs; ``None`` when none does.
 
-    A job that fits nowhere is started when nothing else runs: it may succeed, and waiting would not make it smaller.
+    A job that never fits is started when nothing else runs: it may succeed, and waiting would not make it smaller.
     """
     return _next_of(sorted(waiting, key=_longest_first), running, capacity)
 

@@ -139,7 +139,7 @@ def _link(wheel: PublishedWheel, label: str) -> str:
 
 
 def _link_to(address: str, text: str, more: str = "") -> str:
-    """A link, or only the text where the address is none that a browser should follow: ``javascript:``, say.
+    """A link, or only the text where a browser must not follow the address: ``javascript:``, say.
 
     :param text: as HTML.
     """

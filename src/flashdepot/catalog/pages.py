@@ -71,7 +71,7 @@ class Pages:
     def read(self, reader: Reader) -> Listed:
         """Read every page, following the links to the next.
 
-        :raises NetworkError: when a page cannot be had or is not what it should be. Pages that were read are kept, so
+        :raises NetworkError: when a page cannot be fetched or is not what it should be. Pages that were read are kept, so
             that the next attempt continues from there.
         """
         url = self._start

@@ -100,7 +100,7 @@ def read_github_releases(document: Any) -> Page:
 
 
 def read_huggingface_tree(document: Any, files: str) -> Page:
-    """Read an answer of the Hugging Face Hub's tree of a repository, whose files lie at ``files``.
+    """Read an answer of the Hugging Face Hub's tree of a repository, whose files are at ``files``.
 
     A file has ``path``, ``size`` in bytes and, where it is stored by LFS, ``lfs.oid``, which is its SHA-256.
     """
@@ -190,6 +190,6 @@ def _problem(name: str, url: Any, size: Any) -> str:
         return "its URL is not one"
     try:
         parts = split_url(url)
-    except (UsageError, ValueError):  # urllib's for an address in brackets that is none
+    except (UsageError, ValueError):  # urllib's for an invalid address in brackets
         parts = None
     return "" if parts is not None and str(parts[1]) == name else "its URL leads to another name"

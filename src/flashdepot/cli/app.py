@@ -49,7 +49,7 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that is called; :raises UsageError: when there is none of that name."""
+        """The command that is called; :raises UsageError: when none has that name."""
         known = self.list_commands(ctx)
         if args and args[0] not in known and not args[0].startswith("-"):
             near = _OF_OTHERS.get(args[0]) or self._in_groups(ctx, args[0]) or did_you_mean(args[0], known)

@@ -196,7 +196,7 @@ def _last_failed(folder: Path) -> Path:
 
 
 def describe_log(report: LogReport) -> str:
-    """The report as a page: the first cause in full, then what follows from it or stands next to it."""
+    """The report as a page: the first cause in full, then what follows from it or is next to it."""
     pages = [_describe(finding) for finding in report.findings]
     if not report.findings:
         pages = ["\n".join([*_described(report), *_earliest(report)])]

@@ -258,7 +258,7 @@ def print_json(document: Any) -> None:
 
 
 def fields(thing: object, *names: str) -> dict[str, Any]:
-    """Some fields of a result, as they stand in a document."""
+    """Some fields of a result, for a document."""
     return {name: getattr(thing, name) for name in names}
 
 

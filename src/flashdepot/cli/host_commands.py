@@ -87,9 +87,9 @@ def _page(intention: str, findings: Sequence[Diagnosis], code: int) -> str:
         lines += [f"{severity_word(finding)}: {finding.observed}", f"  {finding.expected}"]
         lines += [f"  -> {finding.fix}"] if finding.fix else []
     blockers = sum(severity_word(f) == "blocker" for f in findings)
-    said = "can work here." if code == 0 else f"cannot work here: {blockers} in the way."
+    said = "can work here." if code == 0 else f"cannot work here: {blockers} to fix."
     others = "|".join(other for other in _INTENTIONS if other != intention)
-    return "\n".join([*lines, f"'{intention}' {said} Of other intentions: flashdepot doctor {others}"])
+    return "\n".join([*lines, f"'{intention}' {said} Other intentions: flashdepot doctor {others}"])
 
 
 def describe(record: HostRecord) -> str:

@@ -133,7 +133,7 @@ def library_view(result: LibraryResult) -> View:
 
 
 def describe(result: LibraryResult) -> list[str]:
-    """What was got, what it needs, and how it came, a line each."""
+    """The library, what it needs, and where it came from, a line each."""
     manifest = result.manifest
     where = f", on {len(result.workers)} workers" if result.workers else ""
     came = {
@@ -153,7 +153,7 @@ def describe(result: LibraryResult) -> list[str]:
 
 
 def _more_for_hopper(result: LibraryResult) -> list[str]:
-    """What a new library for Hopper could have besides, which nobody asks for who has not heard of it."""
+    """What a new library for Hopper could have too: not everyone has heard of it."""
     made = result.manifest
     others = {family.name for family in tested_families(made.sass)} - {DEFAULT_FAMILY}
     has = set(made.selection.families)

@@ -71,7 +71,7 @@ def _foretold(plan: LibraryPlan) -> NoReturn:
 
 
 def _shell() -> Shell:
-    """The shell that lines are printed for: what runs them is this machine, whatever the library is for."""
+    """The shell that lines are printed for: this machine's, whatever the library is for."""
     return Shell.of("windows" if sys.platform == "win32" else "linux")
 
 

@@ -72,7 +72,7 @@ def _require_fit(report: Report, *, force: bool) -> None:
     if error is None:
         return
     if force and report.verdict is not Outcome.DAMAGED:
-        say(f"Forced, although it will fail as this says:\n{describe(report, verbose=False)}")
+        say(f"Forced, although this will fail:\n{describe(report, verbose=False)}")
         return
     hint = (
         "" if report.verdict is Outcome.DAMAGED else "Take the wheel or the --python that fits, or see it fail: --force"

@@ -165,7 +165,7 @@ _LEAST_MEMORY = 100 * 10**6
 
 
 def _limits(*, jobs: int | None, memory: str | None, farm: str | None, build: str | None, yes: bool) -> Limits:
-    """The limits of a build; :raises UsageError: for an amount of memory that is none, or not ours to say."""
+    """The limits of a build; :raises UsageError: for an invalid amount of memory, or one that is not for this machine."""
     if farm is not None and memory is not None:
         raise UsageError(
             f"--memory {memory} is for this machine, and --farm {farm} names others.",
@@ -224,7 +224,7 @@ class Asked(msgspec.Struct, frozen=True):
 
     @property
     def how(self) -> dict[str, Any]:
-        """What the functions of the API take besides the request."""
+        """The keywords of the API's functions, apart from the request."""
         return {"host": self.host, "depot": self.depot, "limits": self.limits, "events": terminal()}
 
 

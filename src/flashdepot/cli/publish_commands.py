@@ -60,17 +60,17 @@ def index(
         events=terminal(),
     )
     rows, small = site.record.wheels, site.record.names
-    shelves = {
-        shelf.name: {"wheels": len(shelf.offers), "taken": [wheel.filename for wheel in shelf.taken]}
-        for shelf in site.shelves
+    subindexes = {
+        subindex.name: {"wheels": len(subindex.offers), "taken": [wheel.filename for wheel in subindex.taken]}
+        for subindex in site.subindexes
     }
-    document = {"path": str(site.path), "url": site.record.url, "added": list(site.added), "shelves": shelves}
+    document = {"path": str(site.path), "url": site.record.url, "added": list(site.added), "indexes": subindexes}
     variants = sum(bool(row.label) for row in rows)
     also = f" and {counted(variants, 'variant')}" if variants else ""
     said = (
         f"{counted(len(rows) + len(small) - variants, 'wheel')}{also}, "
         f"{size(sum(row.size for row in (*rows, *small)))}, at "
-        f"{len(site.shelves)} addresses; {len(site.added)} new"
+        f"{len(site.subindexes)} addresses; {len(site.added)} new"
     )
     return View(document, [str(site.path)], [said])
 
@@ -91,7 +91,7 @@ def index(
     depot_option,
 )
 def publish(matrix: Path, out: Path | None, limits: Limits, depot: Depot, *, no_push: bool, dry_run: bool) -> View:
-    """Make the libraries and wheels of every combination in a matrix file, prove them, and put them where others find them.
+    """Make the libraries and wheels of every combination in a matrix file, test them, and push them to remotes and an index.
 
     What exists is used again, so a run that was stopped continues. A part that fails does not stop the others;
     the exit code is that of the first failure. The report is printed and kept with the wheels. docs/publishing.md has

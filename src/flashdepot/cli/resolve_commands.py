@@ -42,7 +42,7 @@ EXIT_CODES = {
     Verdict.UNCERTAIN: MissingToolError.exit_code,
     Verdict.MISFIT: IncompatibleError.exit_code,
 }
-"""What a verdict comes to as the end of a command."""
+"""The exit code of a command, by verdict."""
 
 _STATUS = {0: "decided", MissingToolError.exit_code: "facts missing", IncompatibleError.exit_code: "nothing fits"}
 

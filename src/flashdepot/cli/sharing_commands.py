@@ -1,4 +1,4 @@
-"""``flashdepot depot push|pull|sync|audit``: what the depot gives to remotes, takes from them, and thinks of them."""
+"""``flashdepot depot push|pull|sync|audit``: push, pull, sync and audit."""
 
 from __future__ import annotations
 
@@ -155,6 +155,6 @@ def audit(sample: int, asked: Asked, *, everything: bool, sign: bool) -> View:
         f"{len(report.compiled)} compiled again, {report.compared} objects compared with them: none with other bytes."
     ]
     if report.unclaimed:
-        said.append(f"Of {len(report.unclaimed)} there is nothing to compare with: build or pull them first.")
-    said += [f"{count} records of {name} have got your signature." for name, count in report.signed.items()]
+        said.append(f"{len(report.unclaimed)} have nothing to compare with: build or pull them first.")
+    said += [f"{count} records of {name} now have your signature." for name, count in report.signed.items()]
     return View(document, said=said)

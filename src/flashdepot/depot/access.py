@@ -110,7 +110,7 @@ def _not_a_folder(folder: Path, status: os.stat_result) -> IntegrityError:
     what = "a symbolic link" if stat.S_ISLNK(status.st_mode) else "no folder"
     return IntegrityError(
         f"{folder} is {what}: a depot holds only folders there, and no link in it is followed.",
-        hint="Remove it: what lay there is made again. To have the depot elsewhere: --depot DIR, or FLASHDEPOT_HOME.",
+        hint="Remove it: what was there is made again. To put the depot elsewhere: --depot DIR, or FLASHDEPOT_HOME.",
     )
 
 

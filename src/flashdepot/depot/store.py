@@ -44,7 +44,7 @@ class NoRemotes:
         return None
 
     def share(self, depot: Depot, manifest: Manifest, events: Events) -> None:
-        """Push a library that was built here, and the compiler runs behind it, to the remotes that are set for that."""
+        """Push a library that was built here, and its compiler runs, to the remotes that are set for that."""
 
 
 class DepotChoice(msgspec.Struct, frozen=True):

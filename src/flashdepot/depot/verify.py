@@ -131,7 +131,7 @@ class _Verification:
     def _manifest_problem(self, manifest: Manifest) -> str:
         depot, key = self._depot, manifest.recipe_key
         lost = [f.path for f in manifest.files if not f.link and depot.blobs.find(f.digest) is None]
-        if lost and depot.layout.artifact(key).exists():  # otherwise it was removed meanwhile
+        if lost and depot.layout.artifact(key).exists():  # otherwise it has been removed
             return f"The library {key[:16]} ({manifest.selection}) lost {', '.join(lost)}. 'flashdepot get' makes it again."
         if wrong := depot.libraries.differences(manifest):
             folder = depot.layout.library(key)

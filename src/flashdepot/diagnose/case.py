@@ -76,7 +76,7 @@ def verdict(findings: Iterable[Diagnosis]) -> int:
 
 
 class Case(msgspec.Struct, frozen=True):
-    """One examination. ``choice`` is what ``--arch`` comes to on this host, or the error that it comes to.
+    """One examination. ``choice`` is what ``--arch`` means on this host, or the error that it raises.
 
     ``units`` are those to be compiled, ``None`` where that is not known yet.
     """
@@ -100,7 +100,7 @@ class Case(msgspec.Struct, frozen=True):
 
     @property
     def wanted(self) -> tuple[Architecture, ...]:
-        """The architectures to serve; none when ``--arch`` comes to an error."""
+        """The architectures to serve; none when ``--arch`` is an error."""
         return self.choice.wanted if isinstance(self.choice, ArchitectureChoice) else ()
 
     @property

@@ -83,7 +83,7 @@ def _unpack(archive: Path, folder: Path, keep: Callable[[str], bool], pass_over_
 
 
 def _entries(archive: Path) -> Generator[_Entry, None, None]:
-    """Every file of an archive, and what stands instead of one."""
+    """Every file of an archive, and what takes the place of one."""
     if archive.suffix in {".whl", ".zip"}:
         with zipfile.ZipFile(archive) as zipped:
             for info in zipped.infolist():

@@ -188,7 +188,7 @@ def write_json(path: Path, data: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file; :raises IntegrityError: when it is not JSON, holds a number that is none, or nests without end."""
+    """Read a JSON file; :raises IntegrityError: when it is not JSON, holds an invalid number, or nests too deeply."""
     return parse_json(path.read_bytes(), str(path))
 
 

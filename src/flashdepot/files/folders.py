@@ -96,8 +96,8 @@ class KnownDigests:
 def contents(folder: Path, hasher: Hasher = sha256_files) -> dict[str, str]:
     """What is in a folder and all folders below it, by its name with ``/``; :raises OSError: when it cannot be listed.
 
-    A regular file stands with its SHA-256, a symbolic link as ``-> target``, and is never followed. What cannot be
-    read, or is neither, stands with an empty text.
+    A regular file is listed with its SHA-256, a symbolic link as ``-> target``, and is never followed. What cannot be
+    read, or is neither, is listed with an empty text.
     """
     found: dict[str, str] = {}
     regular: dict[str, Path] = {}

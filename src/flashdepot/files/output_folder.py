@@ -174,7 +174,7 @@ class OutputFolder(msgspec.Struct, frozen=True):
         path = self.path / place
         if not identity or identity.startswith("-> "):
             kind = "a symbolic link" if identity else "a folder" if path.is_dir() else "not a file"
-            what = f"{path} is {kind}, which is in the way of a file of the {self.noun}: it is neither followed nor replaced."
+            what = f"{path} is {kind}, where a file of the {self.noun} goes: it is neither followed nor replaced."
         else:
             with open_plain(path) as file:
                 if os.fstat(file.fileno()).st_size <= _SMALL and self.disguised(file.read(), known):

@@ -1,4 +1,4 @@
-"""Files of the user's: where caches and settings lie, whether another user may have put them there, which were allowed."""
+"""Files of the user's: where caches and settings are, whether another user may have put them there, which were allowed."""
 
 from __future__ import annotations
 

@@ -235,7 +235,7 @@ def _os_name() -> str:
 
 
 def saved_host(path: Path) -> HostRecord:
-    """Read what ``flashdepot host --save`` wrote; :raises UsageError: when there is no such file, or it is none."""
+    """Read what ``flashdepot host --save`` wrote; :raises UsageError: when there is no such file, or it is not a host record."""
     from flashdepot.files.atomic import read_json  # noqa: PLC0415  (most commands look at this machine)
 
     hint = "Write one with: flashdepot host --save FILE"

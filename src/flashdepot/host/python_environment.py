@@ -87,7 +87,7 @@ def chosen_environment(environment: PythonEnvironment | None) -> str:
 
 
 def get_installer(python: PythonEnvironment) -> str:
-    """How an environment comes to an installer. The embeddable Python has no ensurepip."""
+    """How an environment gets an installer. The embeddable Python has no ensurepip."""
     return "Install uv." if python.embedded else f"Install uv, or: {python.executable} -m ensurepip"
 
 

@@ -66,7 +66,7 @@ def find_compilers() -> tuple[HostCompiler, ...]:
 
 
 def identify_compiler(program: str) -> HostCompiler | None:
-    """Ask a program which compiler it is; ``None`` when it is none that nvcc can use."""
+    """Ask a program which compiler it is; ``None`` when nvcc cannot use it."""
     macros = dict(re.findall(r"#define (__\w+) (\d+)", _output(program, "-dM", "-E", "-x", "c++", os.devnull)))
     if "__clang_major__" in macros:
         kind, names = "clang++", ("__clang_major__", "__clang_minor__", "__clang_patchlevel__")

@@ -15,19 +15,19 @@ from packaging.version import Version
 
 from flashdepot.catalog.matrix_page import command, copy_script, style
 from flashdepot.facts.gpus import known_architectures
-from flashdepot.index.shelves import (
+from flashdepot.index.simple import FILES, file_address
+from flashdepot.index.subindexes import (
     EVERYBODY,
     Selector,
     Serving,
-    Shelf,
+    Subindex,
     answers,
     contents_label,
     contents_of,
     questions,
-    shelf_name,
+    subindex_name,
     system_label,
 )
-from flashdepot.index.simple import FILES, file_address
 from flashdepot.kernels import oldest_gpu
 from flashdepot.model.index_record import IndexedFile, IndexedWheel, IndexRecord
 from flashdepot.model.limits import size
@@ -44,7 +44,7 @@ _SHADES = ((0, "none"), (50, "small"), (200, "middle"), (1 << 40, "large"))
 """Megabytes up to which a cell of the heat map has a shade."""
 
 
-def page(record: IndexRecord, shown: Sequence[Shelf]) -> str:
+def page(record: IndexRecord, shown: Sequence[Subindex]) -> str:
     """The page. Every file of the index is on it, for whom it is, and how to have it in one command."""
     base = record.url or _HERE
     ours = [wheel for wheel in record.wheels if wheel.distribution == FLASH_ATTN]
@@ -63,7 +63,7 @@ def page(record: IndexRecord, shown: Sequence[Shelf]) -> str:
             [_file(number, wheel) for number, wheel in enumerate(_newest_first(record.wheels))]
             + [_name(number, file) for number, file in enumerate(record.names)]
         ),
-        shelves="\n".join(_shelf(shelf, base) for shelf in shown),
+        subindexes="\n".join(_subindex(subindex, base) for subindex in shown),
         project=command("project", _project(base), "the lines for pyproject.toml"),
         address=""
         if record.url
@@ -201,10 +201,10 @@ def _signers(wheel: IndexedWheel, place: str) -> str:
     return f'<a href="{escape(place)}{ENDING}">{escape(", ".join(wheel.signers))}</a>'
 
 
-def _shelf(shelf: Shelf, base: str) -> str:
-    taken = shelf.taken[0]
-    what = "the one for everybody" if shelf.name == EVERYBODY else escape(shelf_name(taken).replace("-", ", "))
-    return f"<li><code>{escape(base)}{escape(shelf.name)}/</code>: {what}</li>"
+def _subindex(subindex: Subindex, base: str) -> str:
+    taken = subindex.taken[0]
+    what = "the one for everybody" if subindex.name == EVERYBODY else escape(subindex_name(taken).replace("-", ", "))
+    return f"<li><code>{escape(base)}{escape(subindex.name)}/</code>: {what}</li>"
 
 
 def _newest_first(wheels: Sequence[IndexedWheel]) -> list[IndexedWheel]:

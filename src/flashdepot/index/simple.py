@@ -11,7 +11,7 @@ from urllib.parse import quote
 import msgspec
 from packaging.version import Version
 
-from flashdepot.index.shelves import Offer, Shelf
+from flashdepot.index.subindexes import Offer, Subindex
 from flashdepot.model.index_record import IndexedFile
 from flashdepot.model.wheel import FLASH_ATTN, OLDEST_PYTHON
 
@@ -19,7 +19,7 @@ API_VERSION = "1.4"
 """Of the simple repository API: sizes and times (PEP 700), status of the project (PEP 792)."""
 
 FILES = "files"
-"""The folder of an index with the wheels, next to those of its shelves."""
+"""The folder of an index with the wheels, next to those of its subindexes."""
 
 _REQUIRES_PYTHON = f">={OLDEST_PYTHON}"
 _TO_FILES = f"../../{FILES}/"
@@ -39,14 +39,17 @@ _Offered = tuple[IndexedFile, str]
 """A wheel, and why it is yanked, empty where it is not."""
 
 
-def simple_pages(shelf: Shelf, names: Sequence[IndexedFile], others: Sequence[PageFile]) -> Mapping[str, bytes]:
-    """The pages of a shelf by their place in it: two for each project, two for the list of projects.
+def simple_pages(subindex: Subindex, names: Sequence[IndexedFile], others: Sequence[PageFile]) -> Mapping[str, bytes]:
+    """The pages of a subindex by their place in it: two for each project, two for the list of projects.
 
-    :param names: the wheels without a library, which every shelf has.
+    :param names: the wheels without a library, which every subindex has.
     :param others: files of flash-attn that are no wheels.
     """
     projects: dict[str, list[_Offered]] = {}
-    for wheel, reason in (*((offer.wheel, _reason(offer)) for offer in shelf.offers), *((file, "") for file in names)):
+    for wheel, reason in (
+        *((offer.wheel, _reason(offer)) for offer in subindex.offers),
+        *((file, "") for file in names),
+    ):
         projects.setdefault(wheel.distribution, []).append((wheel, reason))
     pages = {
         "index.html": _html("Projects", [f'<a href="{name}/">{name}</a>' for name in sorted(projects)]),

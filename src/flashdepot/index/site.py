@@ -16,14 +16,14 @@ from flashdepot.errors import FlashdepotError, IncompatibleError, IntegrityError
 from flashdepot.files.output_folder import OutputFolder
 from flashdepot.files.user_files import OutputFile
 from flashdepot.index.page import page
-from flashdepot.index.shelves import EVERYBODY, Shelf, shelves
 from flashdepot.index.simple import FILES, PageFile, simple_pages
+from flashdepot.index.subindexes import EVERYBODY, Subindex, subindexes
 from flashdepot.index.wheels import (
-    Held,
-    HeldWheel,
+    LocalFile,
+    LocalWheel,
     is_name,
     missing_variants,
-    read_held,
+    read_local,
     read_name,
     variants_files,
     write_variant,
@@ -38,7 +38,7 @@ from flashdepot.remotes.trust import ENDING, LONGEST, Envelope, read_envelopes, 
 WHEEL = "urn:flashdepot:wheel:1"
 
 
-class Seals(msgspec.Struct, frozen=True):
+class Signatures(msgspec.Struct, frozen=True):
     """What signs an index, and what others have signed of it.
 
     :param key: what to sign with, if there is a key.
@@ -50,7 +50,7 @@ class Seals(msgspec.Struct, frozen=True):
     libraries: Mapping[str, Sequence[Envelope]] = {}
     known: Sequence[PublicKey] = ()
 
-    def of_wheel(self, wheel: HeldWheel, earlier: Sequence[Envelope]) -> list[Envelope]:
+    def of_wheel(self, wheel: LocalWheel, earlier: Sequence[Envelope]) -> list[Envelope]:
         """The envelopes of a wheel: that it is what it is, and that its library is.
 
         :param earlier: those that the index has of it.
@@ -97,7 +97,7 @@ class Seals(msgspec.Struct, frozen=True):
         return [Envelope(payload).signed(self.key)] if self.key is not None else []
 
 
-def wheel_statement(wheel: HeldWheel) -> bytes:
+def wheel_statement(wheel: LocalWheel) -> bytes:
     """That a file of this name has these bytes, and which library is in it."""
     library = LibraryStatement.of(wheel.manifest).manifest_digest
     return file_statement(WHEEL, wheel.name, wheel.row.sha256, {"size": wheel.row.size, "manifest": library})
@@ -117,11 +117,11 @@ _LONGEST_RECORD = 64 << 20
 
 
 class IndexSite(msgspec.Struct, frozen=True):
-    """An index that was written: its folder, what it holds, its shelves, and the names of the wheels that are new."""
+    """An index that was written: its folder, what it holds, its subindexes, and the names of the wheels that are new."""
 
     path: Path
     record: IndexRecord
-    shelves: tuple[Shelf, ...]
+    subindexes: tuple[Subindex, ...]
     added: tuple[str, ...]
 
 
@@ -132,7 +132,7 @@ def write_site(
     url: str,
     now: str,
     work: Path,
-    seals: Seals,
+    signatures: Signatures,
     on_note: Callable[[str], None],
 ) -> IndexSite:
     """Add our wheels to the index in a folder, or begin one there.
@@ -143,7 +143,7 @@ def write_site(
     :param url: the address that the folder is served under; that of the last time when empty.
     :param now: the time of what is new.
     :param work: a folder for files that are made on the way.
-    :param seals: what signs it, and what others have signed; signatures that the index has of the same bytes stay.
+    :param signatures: what signs it, and what others have signed; signatures that the index has of the same bytes stay.
     :param on_note: called with a sentence about a wheel that has gone.
     :raises UsageError: for a wheel that is not ours, or something of the user's in the way; nothing has changed then.
     :raises IntegrityError: for a damaged wheel or index; the same.
@@ -151,10 +151,10 @@ def write_site(
     :raises MissingToolError: when the disk is full or may not be written; the same.
     """
     earlier = _earlier_record(folder)
-    held: dict[str, HeldWheel] = {}
-    names: dict[str, Held] = {}
+    held: dict[str, LocalWheel] = {}
+    names: dict[str, LocalFile] = {}
     for wheel in _kept(folder, earlier, on_note):
-        if isinstance(wheel, HeldWheel):
+        if isinstance(wheel, LocalWheel):
             _add(held, wheel)
         else:
             _add(names, wheel)
@@ -163,31 +163,33 @@ def write_site(
         if is_name(path):
             _add(names, read_name(path, now))
         else:
-            _add(held, read_held(path, now))
+            _add(held, read_local(path, now))
     for wheel, name, version in [*missing_variants(held.values())]:
-        _add(held, read_held(write_variant(wheel, name, version, work), now, thoroughly=False))
+        _add(held, read_local(write_variant(wheel, name, version, work), now, thoroughly=False))
     if not any(wheel.row.distribution == FLASH_ATTN for wheel in held.values()):
         raise IncompatibleError(
             f"There is no wheel for the index in {folder}.",
             hint="Make one, and run the same command again: flashdepot get",
         )
-    signed = {name: seals.of_wheel(wheel, _earlier_envelopes(folder, name)) for name, wheel in sorted(held.items())}
-    wheels = [_told(held[name], seals.signers(envelopes)) for name, envelopes in signed.items()]
+    signed = {
+        name: signatures.of_wheel(wheel, _earlier_envelopes(folder, name)) for name, wheel in sorted(held.items())
+    }
+    wheels = [_with_signers(held[name], signatures.signers(envelopes)) for name, envelopes in signed.items()]
     small = [names[name] for name in sorted(names)]
     made = IndexRecord(tuple(wheel.row for wheel in wheels), url or earlier.url, tuple(name.row for name in small))
-    shown = shelves(made.wheels)
+    shown = subindexes(made.wheels)
     files = _files(wheels, small, signed, made, shown)
-    sealed = seals.of_record(RECORD_NAME, _record_text(made), _earlier_envelopes(folder, ""))
-    if sealed:
-        files.append(OutputFile.of(f"{RECORD_NAME}{ENDING}", write_envelopes(sealed)))
+    envelopes_of_record = signatures.of_record(RECORD_NAME, _record_text(made), _earlier_envelopes(folder, ""))
+    if envelopes_of_record:
+        files.append(OutputFile.of(f"{RECORD_NAME}{ENDING}", write_envelopes(envelopes_of_record)))
     output = OutputFolder(folder, "index", _LISTING, _ELSEWHERE)
     return IndexSite(output.write(files), made, shown, tuple(sorted({*held, *names} - before)))
 
 
-_Held = TypeVar("_Held", bound=Held)
+_File = TypeVar("_File", bound=LocalFile)
 
 
-def _add(held: dict[str, _Held], wheel: _Held) -> None:
+def _add(held: dict[str, _File], wheel: _File) -> None:
     there = held.setdefault(wheel.name, wheel)
     if there.row.sha256 != wheel.row.sha256:
         raise UsageError(
@@ -197,7 +199,7 @@ def _add(held: dict[str, _Held], wheel: _Held) -> None:
         )
 
 
-def _told(wheel: HeldWheel, signers: tuple[str, ...]) -> HeldWheel:
+def _with_signers(wheel: LocalWheel, signers: tuple[str, ...]) -> LocalWheel:
     return replace(wheel, row=replace(wheel.row, signers=signers))
 
 
@@ -228,17 +230,17 @@ def _earlier_record(folder: Path) -> IndexRecord:
         ) from error
 
 
-def _kept(folder: Path, earlier: IndexRecord, on_note: Callable[[str], None]) -> Iterable[Held]:
+def _kept(folder: Path, earlier: IndexRecord, on_note: Callable[[str], None]) -> Iterable[LocalFile]:
     """The wheels of the index as it is; those whose files somebody has taken away are gone."""
     for row in (*earlier.wheels, *earlier.names):
         path = folder / FILES / row.filename
         if not path.is_file():
             on_note(f"{row.filename} is no longer in {folder / FILES}, and leaves the index.")
             continue
-        found: Held | None = None
+        found: LocalFile | None = None
         with contextlib.suppress(FlashdepotError, OSError, ValueError):
             known = isinstance(row, IndexedWheel)
-            found = read_held(path, row.uploaded, thoroughly=False) if known else read_name(path, row.uploaded)
+            found = read_local(path, row.uploaded, thoroughly=False) if known else read_name(path, row.uploaded)
         if found is None or found.row.sha256 != row.sha256:
             raise IntegrityError(
                 f"{path} is not the file that was published: its SHA-256 should be {row.sha256}.",
@@ -248,11 +250,11 @@ def _kept(folder: Path, earlier: IndexRecord, on_note: Callable[[str], None]) ->
 
 
 def _files(
-    wheels: Sequence[HeldWheel],
-    names: Sequence[Held],
+    wheels: Sequence[LocalWheel],
+    names: Sequence[LocalFile],
     signed: Mapping[str, Sequence[Envelope]],
     made: IndexRecord,
-    shown: Sequence[Shelf],
+    shown: Sequence[Subindex],
 ) -> list[OutputFile]:
     files: list[OutputFile] = []
     for wheel in wheels:
@@ -273,9 +275,9 @@ def _files(
     variants = variants_files(made.wheels)
     files += [OutputFile.of(f"{FILES}/{name}", data) for name, data in variants.items()]
     others = [_page_file(name, data, made) for name, data in variants.items()]
-    for shelf in shown:
-        pages = simple_pages(shelf, made.names, others if shelf.name == EVERYBODY else ())
-        files += [OutputFile.of(f"{shelf.name}/{place}", data) for place, data in pages.items()]
+    for subindex in shown:
+        pages = simple_pages(subindex, made.names, others if subindex.name == EVERYBODY else ())
+        files += [OutputFile.of(f"{subindex.name}/{place}", data) for place, data in pages.items()]
     files.append(OutputFile.of(RECORD_NAME, _record_text(made)))
     files.append(OutputFile.of("index.html", page(made, shown).encode()))
     return files

@@ -16,7 +16,7 @@ from packaging.version import Version
 from flashdepot.binary.wheel import read_wheel
 from flashdepot.errors import FlashdepotError, UsageError
 from flashdepot.files.atomic import sha256_file
-from flashdepot.index.shelves import main_wheels
+from flashdepot.index.subindexes import main_wheels
 from flashdepot.model.index_record import IndexedFile, IndexedWheel
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.target import Architecture
@@ -29,7 +29,7 @@ _VARIANT = re.compile(r"(?P<plain>.+?-\d[^-]*(?:-[^-]+){4})-(?P<label>[a-z0-9_.]
 """A wheel with a build tag, as all ours have, and a variant label (PEP 825, "Wheel filename")."""
 
 
-class Held(msgspec.Struct, frozen=True):
+class LocalFile(msgspec.Struct, frozen=True):
     """A wheel file with its row in the record and its METADATA; a small wheel is no more than that."""
 
     path: Path
@@ -42,7 +42,7 @@ class Held(msgspec.Struct, frozen=True):
         return self.row.filename
 
 
-class HeldWheel(Held, frozen=True):
+class LocalWheel(LocalFile, frozen=True):
     """A wheel with a library, and the library's manifest."""
 
     row: IndexedWheel
@@ -55,7 +55,7 @@ def is_name(path: Path) -> bool:
     return WheelName.parse(plain_name(path.name)[0]).canonical in NAMES
 
 
-def read_name(path: Path, uploaded: str) -> Held:
+def read_name(path: Path, uploaded: str) -> LocalFile:
     """Read a small wheel that flashdepot made; verifies every byte of it by its RECORD."""
     name = WheelName.parse(path.name)
     if not name.local.startswith("flashdepot."):
@@ -67,7 +67,7 @@ def read_name(path: Path, uploaded: str) -> Held:
             metadata = archive.read(f"{name.distribution}-{_full_version(name)}.dist-info/METADATA")
         except KeyError as error:
             raise _not_ours(path, str(error)) from error
-    return Held(path, IndexedFile(**_fields_of_file(path, name, metadata, uploaded)), metadata)
+    return LocalFile(path, IndexedFile(**_fields_of_file(path, name, metadata, uploaded)), metadata)
 
 
 def _full_version(name: WheelName) -> str:
@@ -91,7 +91,7 @@ def plain_name(filename: str) -> tuple[str, str]:
     return (f"{match['plain']}.whl", match["label"]) if match else (filename, "")
 
 
-def read_held(path: Path, uploaded: str, *, thoroughly: bool = True) -> HeldWheel:
+def read_local(path: Path, uploaded: str, *, thoroughly: bool = True) -> LocalWheel:
     """Read our wheel.
 
     :param uploaded: when the index had it first.
@@ -117,7 +117,7 @@ def read_held(path: Path, uploaded: str, *, thoroughly: bool = True) -> HeldWhee
         manifest_sha256=hashlib.sha256(origin).hexdigest(),
         **_fields_of_file(path, name, metadata, uploaded),
     )
-    return HeldWheel(path, row, metadata, origin, manifest)
+    return LocalWheel(path, row, metadata, origin, manifest)
 
 
 def _damaged(path: Path, problem: str) -> FlashdepotError:
@@ -149,7 +149,7 @@ def label_of(sass: Sequence[Architecture]) -> str:
     return f"sm_{hashlib.sha256(spelled.encode()).hexdigest()[:_LABEL_DIGITS]}"
 
 
-def missing_variants(held: Iterable[HeldWheel]) -> Iterator[tuple[HeldWheel, str, str]]:
+def missing_variants(held: Iterable[LocalWheel]) -> Iterator[tuple[LocalWheel, str, str]]:
     """Each smaller wheel that should be a variant of a main wheel and is not yet, with the file name and version.
 
     That is a plain wheel of the same source, system, CUDA and contents for some of the main wheel's architectures.
@@ -177,7 +177,7 @@ def variants_files(rows: Iterable[IndexedWheel]) -> Mapping[str, bytes]:
     }
 
 
-def write_variant(wheel: HeldWheel, name: str, version: str, folder: Path) -> Path:
+def write_variant(wheel: LocalWheel, name: str, version: str, folder: Path) -> Path:
     """A wheel again as a variant of another version: the same files, with new metadata."""
     old = f"{DISTRIBUTION}-{wheel.row.version}.dist-info"
     new = f"{DISTRIBUTION}-{version}.dist-info"
@@ -199,7 +199,7 @@ def write_variant(wheel: HeldWheel, name: str, version: str, folder: Path) -> Pa
     return write_wheel(folder / name, entries(), new).path
 
 
-def _is_part(wheel: HeldWheel, main: HeldWheel) -> bool:
+def _is_part(wheel: LocalWheel, main: LocalWheel) -> bool:
     ours, whole = wheel.row, main.row
     return (
         not ours.label
@@ -211,13 +211,13 @@ def _is_part(wheel: HeldWheel, main: HeldWheel) -> bool:
     )
 
 
-def _newest_of_each(wheels: Iterable[HeldWheel]) -> list[HeldWheel]:
+def _newest_of_each(wheels: Iterable[LocalWheel]) -> list[LocalWheel]:
     """Of each set of architectures the wheel that came last: an installer knows them only by their label."""
     newest = {wheel.row.sass: wheel for wheel in sorted(wheels, key=lambda wheel: (wheel.row.uploaded, wheel.name))}
     return list(newest.values())
 
 
-def _variant_name(wheel: HeldWheel, main: IndexedWheel) -> str:
+def _variant_name(wheel: LocalWheel, main: IndexedWheel) -> str:
     _, _, build, *tags = wheel.name.removesuffix(".whl").split("-")
     return "-".join([DISTRIBUTION, main.version, build, *tags, label_of(wheel.row.sass)]) + ".whl"
 

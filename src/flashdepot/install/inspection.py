@@ -105,7 +105,7 @@ def inspect(
 
 
 def objection(report: Report, python: Path) -> FlashdepotError | None:
-    """The error that a report comes to; ``None`` when the wheel may be tried."""
+    """The error for a report; ``None`` when the wheel may be tried."""
     name = Path(report.path).name
     if report.verdict is Outcome.DAMAGED:
         evidence = _spell(report.evidence, Outcome.DAMAGED)

@@ -27,7 +27,7 @@ from flashdepot.wheel import Name, build_names
 _TIMEOUT = 300
 """Importing torch from a cold network disk takes minutes."""
 
-_OTHER_COPY = "Another copy stands before it on sys.path: remove that one."
+_OTHER_COPY = "Another copy comes first on sys.path: remove that one."
 
 _IMPORT = """
 import json, sys
@@ -160,7 +160,7 @@ def install_wheel(wheel: WheelFile, record: HostRecord, events: Events) -> Insta
     :raises UsageError: when no environment is known, or it has a flash-attn that could not be put back.
     :raises IncompatibleError: when wheel and environment do not fit, or the installer refuses.
     :raises MissingToolError: when torch, einops or an installer is missing, or the disk cannot be written.
-    :raises NetworkError: when something that it requires cannot be had.
+    :raises NetworkError: when something that it requires cannot be fetched.
     :raises IntegrityError: when it is not what it says, does not import, or computes wrong numbers.
     """
     environment = environment_of(record)

@@ -1,4 +1,4 @@
-"""An environment before an installation: what stands in the way, what it has, and which program keeps it."""
+"""An environment before an installation: what prevents it, what is there, and which program manages it."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def obtain_sources(sources: Mapping[str, str], cache: Path, on_file: OnFile = la
 
 
 def provide(families: Iterable[str], platform: Platform, folder: Path, on_file: OnFile) -> dict[str, Path]:
-    """What the actions of some families name besides the CUDA toolchain; see :meth:`Family.provide`."""
+    """What the actions of some families name that is not the CUDA toolchain; see :meth:`Family.provide`."""
     found: dict[str, Path] = {}
     for name in families:
         found |= family_of(name).provide(platform, folder, on_file)

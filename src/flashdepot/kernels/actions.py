@@ -121,7 +121,7 @@ def c_layer_flags(
 def c_layer_actions(recipe: Recipe, compilers: Compilers, families: Mapping[str, tuple[str, ...]]) -> Iterator[Action]:
     """One compiler run a source: of what all families share, then of the folder of each.
 
-    :param families: what the sources of each family's folder are compiled with besides, by its name.
+    :param families: what the sources of each family's folder are also compiled with, by its name.
     """
     root = NATIVE / "src"
     folders = [(root, FLAGS, ()), *((root / name, f"{FLAGS}_{name}", words) for name, words in families.items())]

@@ -24,7 +24,7 @@ class UnitCompiler(Protocol):
     def flags(
         self, compilers: Compilers, sass: Sequence[Architecture], *, front_end: str, compress: str
     ) -> tuple[str, ...]:
-        """What every unit is compiled with, besides what differs from unit to unit."""
+        """What every unit is compiled with, next to what differs from unit to unit."""
 
     def actions(self, recipe: Recipe, source: Identified, compilers: Compilers) -> Iterable[Action]:
         """Every compiler run that the family's kernels take.
@@ -53,7 +53,7 @@ class Family(ABC):
     is_usual: bool = True
     """Whether the profile ``full`` has it where it was tested; one that is not is only built where somebody names it."""
     c_layer_words: tuple[str, ...] = ()
-    """What its folder of the C layer is compiled with besides: include folders and macros."""
+    """What its folder of the C layer is also compiled with: include folders and macros."""
 
     def lacks(self, gpu: Architecture) -> str:
         """Why it has nothing for a GPU: what follows its title in a sentence; empty when it has."""
@@ -72,7 +72,7 @@ class Family(ABC):
         return True
 
     def provide(self, platform: Platform, folder: Path, on_file: OnFile) -> Mapping[str, Path]:  # noqa: ARG002
-        """What its actions name besides the CUDA toolchain: folders and programs, by name.
+        """What its actions name that is not the CUDA toolchain: folders and programs, by name.
 
         :param platform: this machine's, whatever the target is.
         :param folder: the depot's ``toolchains`` folder; what is not there is fetched into it.

@@ -224,7 +224,7 @@ def _one_object(added: AddedKernels, work: Path, linker: str, localizer: str) ->
 
 
 def required_tool(name: str, package: str) -> str:
-    """Where a program is; :raises MissingToolError: when it is nowhere, with the package that has it."""
+    """Where a program is; :raises MissingToolError: when it is not installed, with the package that has it."""
     found = shutil.which(name)
     if found is None:
         raise MissingToolError(f"'{name}' was not found; linking candle needs it.", hint=f"Install it: {package}")

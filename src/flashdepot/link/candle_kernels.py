@@ -88,7 +88,7 @@ def choose_kernels(crate: Path, words: str, line: CandleLine, version: str) -> t
         if not found:
             names = [kernel.name for kernel in there]
             raise UsageError(
-                f"'{word}' is none of candle's kernels that would be added: {', '.join(names)}.{did_you_mean(word, names)}",
+                f"'{word}' is not one of candle's kernels that can be added: {', '.join(names)}.{did_you_mean(word, names)}",
                 hint="Name some, with * for any text, or: --candle-kernels all",
             )
         chosen.update(found)

@@ -147,7 +147,7 @@ class CandleLine(msgspec.Struct, frozen=True):
         """The ways that lead to a build without compiling kernels, the best first.
 
         A crate for ``[patch.crates-io]`` always does. A folder does where the build script asks for nothing but an
-        archive that is newer than its sources, and needs the network besides where it clones CUTLASS first.
+        archive that is newer than its sources, and also needs the network where it clones CUTLASS first.
         """
         if self.builder == "cudaforge":
             return (Delivery.CRATE,)

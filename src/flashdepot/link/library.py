@@ -60,7 +60,7 @@ class LinkableLibrary(msgspec.Struct, frozen=True):
         return self.root / "lib" / kind.value
 
     def require(self, kind: LinkKind) -> None:
-        """Look whether a linker would find a library, and a program the shared one, and not what stands in its place."""
+        """Check that a linker finds the library, and a program the shared one, and not a stand-in."""
         names = self.names
         shared, static = (names.shared_linked, names.shared), names.static[:1]
         for name in shared if kind is LinkKind.SHARED else static:

@@ -50,7 +50,7 @@ SYSTEM_LIBRARIES = ("kernel32.lib", "advapi32.lib", "shell32.lib", "user32.lib")
 """What the static library may refer to on Windows."""
 
 TO_LINKER = "/link"
-"""What stands before the arguments that ``cl`` hands to ``link``; they are the last ones of a command."""
+"""What comes before the arguments that ``cl`` passes to ``link``; they are the last of a command."""
 
 
 class Flags(msgspec.Struct, frozen=True):
@@ -129,7 +129,7 @@ def pkg_config_lines(library: LinkableLibrary, kind: LinkKind, shell: Shell) -> 
     if library.manifest.platform.system == "windows":
         how = [f"cl takes what 'pkg-config --msvc-syntax --cflags {module}' prints, and after /link that of --libs"]
         if kind is LinkKind.STATIC:
-            how.append("It needs besides: cl /MD")
+            how.append("It also needs: cl /MD")
     else:
         how = [f"c++ program.cc $(pkg-config --cflags --libs {module}) -o program"]
     return "\n".join(

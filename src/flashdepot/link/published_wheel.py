@@ -81,7 +81,7 @@ _TYPE = re.compile(
     r"|(?:std|c10)::(?:optional|vector|ArrayRef))\b|[&*<> ])+",
     re.ASCII,
 )
-"""What upstream's entry points take. A list in another type's brackets is none of it."""
+"""What upstream's entry points take. A list in another type's brackets is not among it."""
 
 
 class UnreadableNameError(ValueError):

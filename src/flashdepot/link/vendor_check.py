@@ -38,7 +38,7 @@ from flashdepot.model.recipe import PUBLISHED
 from flashdepot.model.request import Gpus, LibraryRequest, Request
 from flashdepot.model.selection import DEFAULT_FAMILY
 from flashdepot.model.target import Platform, spell
-from flashdepot.resolve.library import understand
+from flashdepot.resolve.library import resolve_library
 
 
 class Status(str, Enum):
@@ -149,7 +149,7 @@ def expected(manifest: Manifest, wanted: LibraryRequest, host: HostRecord, depot
         return request
     of_the_same = manifest.upstream.version if manifest.upstream.origin == PUBLISHED else None
     cuda = None if isinstance(wanted.cuda, Path) else wanted.cuda  # where it is checked, no compiler need be
-    need = understand(replace(wanted, upstream=wanted.upstream or of_the_same, cuda=cuda), host, depot).request
+    need = resolve_library(replace(wanted, upstream=wanted.upstream or of_the_same, cuda=cuda), host, depot).request
     if wanted.upstream is not None or wanted.families is not None:
         asked, there = need.upstreams, manifest.upstreams
         meant = {**there, **asked} if wanted.upstream is not None else {**asked, **there}

@@ -72,7 +72,7 @@ def has_lfs_filter(root: Path) -> bool | None:
 
 
 def pull_command(directory: Path, folder: str) -> str:
-    """The command that fetches the files behind the pointers of one target. Git LFS takes paths from the root."""
+    """The command that fetches the files of one target's pointers. Git LFS takes paths from the root."""
     place = Path(os.path.abspath(directory)) / folder  # noqa: PTH100
     root = work_tree(directory)
     inside = place.relative_to(root).as_posix() if root else folder
@@ -274,7 +274,7 @@ def vendor(manifest: Manifest, source: Callable[[ManifestFile], Path], directory
     """Put a library into its target's folder of ``directory``, next to those of other targets.
 
     Everything else in ``directory`` stays. The index is written last, so that whatever is killed on the way, the next
-    run ends as this one would have; files that are right already are not touched, nor are their times.
+    run ends as this one would have; files that are right already are not touched, and keep their times.
 
     :param source: where the bytes of a regular file are.
     :raises UsageError: when a link or something else of the user's is in the way; nothing is touched then.

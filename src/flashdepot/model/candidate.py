@@ -49,7 +49,7 @@ class PublishedWheel(NamedTuple):
 
     @classmethod
     def of(cls, name: WheelName, source: str, **known: Any) -> PublishedWheel:
-        """A wheel of a collection by what its file name tells, and what is known besides."""
+        """A wheel of a collection by what its file name tells, and what else is known."""
         built = name.built_for
         tells = (name.canonical, name.version, built.cuda, built.torch, built.cxx11_abi)
         return cls(*tells, name.python, name.abi, name.platform, source)._replace(**known)

@@ -100,7 +100,7 @@ def read(data: Any, kind: type[_T]) -> _T:
         record = read(json.loads(text), HostRecord)
 
     :raises ValueError: for what is missing, of another kind or cannot be; it names the key and shows the value, unless that is a list or table.
-        :class:`UnknownWordError` for a word that is none of those that may stand in its place.
+        :class:`UnknownWordError` for a word that is not allowed there.
     """
     try:
         return msgspec.convert(data, kind, dec_hook=from_text)
@@ -110,11 +110,11 @@ def read(data: Any, kind: type[_T]) -> _T:
 
 
 class UnknownWordError(ValueError):
-    """A word is none of those that may stand in its place; a later release may know it."""
+    """A word that is not allowed there; a later release may know it."""
 
 
 def from_text(kind: type, text: object) -> Any:
-    """A :class:`Spelled` value or a path of its text, for decoders of msgspec; :raises ValueError: when it is none."""
+    """A :class:`Spelled` value or a path from its text, for decoders of msgspec; :raises ValueError: for any other text."""
     if not isinstance(text, str):
         raise ValueError("expected a text")  # noqa: TRY004  (a value of a file)
     try:

@@ -27,7 +27,7 @@ class Command(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> list[str]:
-        """What stands behind ``flashdepot`` on a command line."""
+        """The words after ``flashdepot`` on a command line."""
         return [*self.verb.split(), *self.arguments, *self._spelled()]
 
     def _spelled(self) -> Iterator[str]:

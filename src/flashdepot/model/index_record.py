@@ -109,7 +109,7 @@ class IndexRecord(msgspec.Struct, frozen=True):
     names: tuple[IndexedFile, ...] = ()
 
     def __post_init__(self) -> None:
-        """:raises ValueError: for an address that is none of a folder on the web, or that a shell reads as more."""
+        """:raises ValueError: for an address that is not a folder on the web, or that a shell would change."""
         if self.url and _ADDRESS.fullmatch(self.url) is None:
             raise ValueError(f"'{self.url[:100]}' is not the address of a folder on the web: expected https://.../")
 

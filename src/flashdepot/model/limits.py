@@ -109,7 +109,7 @@ def quoted_for_windows(word: str) -> str:
     r"""A word in double quotes, unless it has only letters, digits and ``. _ - + = : / \ ~``.
 
     Only these quotes mean the same to cmd and PowerShell, which takes a comma outside of them for a list. cmd has no quote
-    for percent signs, nor both of them one for ``$``: names between or behind them stand for variables, if there are such.
+    for percent signs, nor both of them one for ``$``: names between or after them are variables, if there are such.
     """
     if word and not re.search(r"[^\w.+=:/\\~-]", word):
         return word

@@ -131,7 +131,7 @@ class PrecompiledHeader(msgspec.Struct, frozen=True):
     """What the sources of several actions begin with, compiled once for all of them.
 
     ``make`` is the command that writes it to ``{output}``; its ``{source}`` is an empty file. ``use`` are the words that an
-    action's command takes besides, to begin with what is at ``{header}``.
+    action's command takes too, to begin with what is at ``{header}``.
     """
 
     make: tuple[str, ...]

@@ -29,7 +29,7 @@ class PublicKey(Spelled):
 
     @classmethod
     def parse(cls, text: str) -> PublicKey:
-        """Read ``NAME:BASE64``; :raises UsageError: when it is none."""
+        """Read ``NAME:BASE64``; :raises UsageError: for anything else."""
         name, _, encoded = text.strip().partition(":")
         try:
             public = base64.b64decode(encoded, validate=True)

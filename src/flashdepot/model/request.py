@@ -136,7 +136,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Need(msgspec.Struct, frozen=True):
-    """A request, what of it a build needs besides, and a sentence where a choice was made.
+    """A request, what else a build needs of it, and a sentence where a choice was made.
 
     ``sources`` are what names the source of each family.
     """

@@ -17,7 +17,7 @@ from flashdepot.errors import NetworkError
 WAITS = (0.5, 1.0, 2.0)
 LONGEST_WAIT = 120.0
 LONGEST_OF_ALL = 300.0
-"""Seconds that are waited altogether, whatever a server asks for."""
+"""Seconds to wait in all, whatever a server asks for."""
 
 _NOTED_WAIT = 2.0
 _TRANSIENT_STATUS = {408, 425, 429, 500, 502, 503, 504}

@@ -48,7 +48,7 @@ class IndexSettings(msgspec.Struct, frozen=True):
 def read_index_settings() -> IndexSettings:
     """Read pip's configuration files, ``PIP_*``, uv's index variables and the usual certificate variables.
 
-    The rules are pip's ("Configuration" in its user guide). uv's variables stand between pip's files and pip's variables.
+    The rules are pip's ("Configuration" in its user guide). uv's variables come between pip's files and pip's variables.
     """
     files, variables = _pip_files(), _pip_variables()
     pip = files | variables

@@ -1,4 +1,4 @@
-"""A long-running child process whose cost is measured, and which leaves nothing behind when it is stopped."""
+"""A long-running child process whose cost is measured, and which leaves nothing running when it is stopped."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Child:
     ) -> None:
         """Start it.
 
-        :param log: a new file takes the place of one there, so that a link in it leads nowhere.
+        :param log: a new file takes the place of one there, so that a link in it is not followed.
         :param talks: it is asked by :meth:`ask`; only its standard error goes to the log then.
         :param descriptors: open files that it and its descendants keep open, such as a lock's; not on Windows.
         """

@@ -30,13 +30,13 @@ _SYSTEM = (
 
 
 class View(msgspec.Struct, frozen=True):
-    """What a confined program sees besides the system's own programs and libraries: files and folders."""
+    """What a confined program sees, next to the system's own programs and libraries: files and folders."""
 
     readable: tuple[Path, ...]
     writable: tuple[Path, ...]
 
 
-class Means(Enum):
+class Confinement(Enum):
     """How this system confines. The value is the name for people."""
 
     BUBBLEWRAP = "bubblewrap"
@@ -44,7 +44,7 @@ class Means(Enum):
     NONE = ""
 
     def __str__(self) -> str:
-        if self is Means.NONE:
+        if self is Confinement.NONE:
             return "not at all: this system has neither bubblewrap nor Landlock (Linux 5.13) that works"
         return f"by {self.value}: none of your files, no network"
 
@@ -54,17 +54,17 @@ def is_lifted() -> bool:
     return os.environ.get(UNCONFINED, "") not in {"", "0"}
 
 
-def means() -> Means:
+def confinement_here() -> Confinement:
     """The best that this system allows and the user wants."""
-    return Means.NONE if is_lifted() else _best()
+    return Confinement.NONE if is_lifted() else _best()
 
 
 @cache
-def _best() -> Means:
-    return next((by for by in (Means.BUBBLEWRAP, Means.LANDLOCK) if works(by)), Means.NONE)
+def _best() -> Confinement:
+    return next((by for by in (Confinement.BUBBLEWRAP, Confinement.LANDLOCK) if works(by)), Confinement.NONE)
 
 
-def works(by: Means) -> bool:
+def works(by: Confinement) -> bool:
     """Whether a program can be confined so here."""
     if sys.platform != "linux":
         return False
@@ -74,12 +74,12 @@ def works(by: Means) -> bool:
         return False
 
 
-def confined(command: Sequence[str], cwd: Path, view: View, by: Means) -> list[str]:
+def confined(command: Sequence[str], cwd: Path, view: View, by: Confinement) -> list[str]:
     """A command that runs another one confined, in the folder ``cwd``; the same command where nothing confines."""
-    if by is Means.NONE:
+    if by is Confinement.NONE:
         return list(command)
     readable = [*_SYSTEM, *map(str, view.readable)]
     # bubblewrap makes devices of its own.
-    writable = [*(_DEVICES if by is Means.LANDLOCK else ()), *map(str, view.writable)]
+    writable = [*(_DEVICES if by is Confinement.LANDLOCK else ()), *map(str, view.writable)]
     seen = {"by": by.name.lower(), "cwd": str(cwd), "readable": readable, "writable": writable}
     return [*_PROGRAM, json.dumps(seen), *command]

@@ -94,7 +94,7 @@ class Remotes(NoRemotes):
     def _usable(self) -> Iterator[OpenRemote]:
         """Each remote that may be asked and has not failed."""
         for remote in self.all():
-            from flashdepot.net.fetch import offline  # noqa: PLC0415  (a hit asks nobody, nor does who has no remote)
+            from flashdepot.net.fetch import offline  # noqa: PLC0415  (neither a hit nor a user without remotes asks anything)
 
             if not remote.is_dead and not (offline() and not remote.settings.is_local):
                 yield remote

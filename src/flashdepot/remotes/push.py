@@ -82,7 +82,7 @@ def push(
     *,
     verify: bool = False,
 ) -> Pushed:
-    """Put libraries and the units behind them there, signed; what is there already is not sent again.
+    """Put libraries and their units there, signed; what is there already is not sent again.
 
     :param key: what to sign with; this user's, or none where the remote takes unsigned records, when it is not given.
     :param verify: read every blob that is there, and write those again that have other bytes.
@@ -109,7 +109,7 @@ def push(
             unit, names = UnitStatement.of(record)
             sources |= {record.object.digest: depot.blobs.verified_path(record.object.digest), unit.names: names}
             units.append((unit_place(record.intent_key), unit.payload()))
-    events.note(f"Pushing to {remote.name}: {counted(len(sources), 'blob')}, as far as they are not there.")
+    events.note(f"Pushing to {remote.name}: {counted(len(sources), 'blob')}, unless it is there already.")
     longest = _SECONDS + sum(map(_length, sources.values())) / _SLOWEST
 
     def is_missing(blob: _Source) -> bool:  # as far as its size says
@@ -147,7 +147,7 @@ def countersign(remote: OpenRemote, records: Sequence[ActionRecord], key: Signin
 
 
 def _records(depot: Depot, manifest: Manifest) -> Iterable[ActionRecord]:
-    """The compiler runs behind a library, as far as the depot has them still."""
+    """The compiler runs of a library that the depot still has."""
     for key in manifest.actions.values():
         record = depot.actions.read(depot.layout.action(key))
         if record is not None and depot.blobs.find(record.object.digest) is not None:
@@ -179,7 +179,7 @@ def _put_records(
 
 
 def _put_state(remote: OpenRemote, stands: Mapping[str, str], key: SigningKey | None) -> None:
-    """Have it there that a key stands for some libraries, next to those that it stood for; again at half its time."""
+    """Record there which libraries a key stands for, in addition to those before; renewed at half its time."""
     if key is None or not stands:
         return
     place = state_place(key.public.id)

@@ -78,7 +78,7 @@ class OpenRemote:
         return self._store
 
     def stock(self, places: Sequence[str]) -> list[SignedLibrary]:
-        """The libraries whose records lie at some places, as far as they are trusted; raises as :class:`Store`."""
+        """The libraries whose records are at some places, as far as they are trusted; raises as :class:`Store`."""
         rows = zip(places, self._many(places), strict=True)
         return [SignedLibrary(*one) for place, data in rows for one in self._believed(data, place, LibraryStatement)]
 

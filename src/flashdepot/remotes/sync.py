@@ -50,7 +50,7 @@ class AuditReport(msgspec.Struct, frozen=True):
     """The names of what was compiled, how many objects were compared with it, and those that differ.
 
     ``unclaimed`` are compiler runs of which neither the depot nor a remote has a record. ``signed`` has how many records
-    of each remote have got this user's signature.
+    of each remote were given this user's signature.
     """
 
     compiled: tuple[str, ...]

@@ -62,7 +62,7 @@ class UserSettings(msgspec.Struct, frozen=True):
         return list(_read(self.folder / "remotes.toml", RemotesFile).remotes)
 
     def add_remote(self, added: RemoteSettings) -> None:
-        """Put a remote behind the others, or in place of the one of that name."""
+        """Add a remote after the others, or in place of the one of that name."""
         with self.locked():
             remotes = {**{remote.name: remote for remote in self.remotes()}, added.name: added}
             self._write_remotes(list(remotes.values()))
@@ -70,7 +70,7 @@ class UserSettings(msgspec.Struct, frozen=True):
                 self._change_trust(signatures=True)
 
     def remove_remote(self, name: str) -> None:
-        """Forget a remote; :raises UsageError: when there is none of that name."""
+        """Forget a remote; :raises UsageError: when none has that name."""
         with self.locked():
             known = self.remotes()
             kept = [remote for remote in known if remote.name != name]

@@ -152,7 +152,7 @@ def fetch_chosen(choice: Choice, depot: Depot, events: Events, *, accept_unverif
     """The chosen wheel, or the first of those after it that exists; the others are not asked for.
 
     :raises NotThereError: when none exists.
-    :raises NetworkError: when one cannot be had for another reason: another wheel does not answer that.
+    :raises NetworkError: when one cannot be fetched for another reason, which another wheel would not solve.
     """
 
     def have(one: Choice) -> tuple[Choice, WheelFile]:

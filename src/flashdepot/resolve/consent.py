@@ -23,7 +23,7 @@ def require_consent(forecast: Forecast, limits: Limits, events: Events) -> None:
     may, said_in = may_compile(limits)
     if may is Compiling.NEVER:
         raise ConsentError(
-            f"Nothing that is stored serves this, and {said_in} forbids compiling. {sentence(forecast)}",
+            f"No stored library fits, and {said_in} forbids compiling. {sentence(forecast)}",
             hint='To compile it: build="always".',
         )
     if may is Compiling.ALWAYS or not forecast.is_long:

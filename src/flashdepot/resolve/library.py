@@ -29,7 +29,7 @@ _CUDA_OF_OTHERS = 13
 
 
 class LibraryResult(msgspec.Struct, frozen=True):
-    """A library that serves: how it came (``hit``, ``fetched`` or ``built``), its manifest and folder, and the units behind it.
+    """A library that serves: how it came (``hit``, ``fetched`` or ``built``), its manifest and folder, and its units.
 
     ``seconds`` of wall time is what the call took. ``workers`` say how many compiler runs each worker of a farm did.
     """
@@ -46,7 +46,7 @@ class LibraryResult(msgspec.Struct, frozen=True):
         return f"<LibraryResult {self.status}, {self.manifest!r}, in {self.path}>"
 
 
-def understand(wanted: LibraryRequest, host: HostRecord, depot: Depot, *, for_wheel: bool = False) -> Need:
+def resolve_library(wanted: LibraryRequest, host: HostRecord, depot: Depot, *, for_wheel: bool = False) -> Need:
     """Make a request concrete for one host.
 
     :param for_wheel: the library gets into a wheel, which is the Python package of the default family.

@@ -22,7 +22,7 @@ from flashdepot.model.request import AnyCuda, LibraryRequest, Need
 from flashdepot.model.selection import Selection
 from flashdepot.model.target import Architecture, Platform, Version
 from flashdepot.model.wheel import FLASH_ATTN, OURS, PIP, platform_tag
-from flashdepot.resolve.library import understand
+from flashdepot.resolve.library import resolve_library
 from flashdepot.resolve.own_wheel_name import wheel_name, wheel_tag
 from flashdepot.resolve.rules import judge, matches
 from flashdepot.resolve.times import build_seconds, install_seconds, pack_seconds
@@ -86,7 +86,7 @@ class OwnWheels:
         platform = facts.platform or self.host.platform
         target = replace(self.host, platform=platform, libc=facts.libc, driver=facts.driver, gpus=())
         asked = replace(self.library, upstream=version, arch=usable or None)
-        return understand(asked, target, self._depot, for_wheel=True)
+        return resolve_library(asked, target, self._depot, for_wheel=True)
 
     def _found(self, request: WheelRequest, need: Need) -> tuple[Origin, Manifest] | None:
         """The library that serves, and whether the depot has it or a remote; each is asked once."""

@@ -175,7 +175,7 @@ class Project(msgspec.Struct, frozen=True):
     def objections(self, over: LibraryRequest | None = None) -> tuple[str, ...]:
         """What needs consent before the file is used, a sentence each.
 
-        :param over: what is asked besides and comes first, so that the file's own is not used.
+        :param over: what is asked on the command line: it comes first, and the file's own is not used.
         """
         used = (over or LibraryRequest()).or_else(self.asked)
         found = [f"{self.planted[:1].upper()}{self.planted[1:]}."] if self.planted else []

@@ -107,7 +107,7 @@ def _named_file(path: Path, digest: str) -> WheelFile:
 
 
 def require_digest(address: WheelAddress, *, accept_unverified: bool) -> None:
-    """Stop before an address for whose bytes there is only its own server's word, whatever its source is called."""
+    """Refuse an address whose digest nobody else has published."""
     if not address.sha256 and not accept_unverified:
         raise IntegrityError(
             f"No SHA-256 is known for {address.filename}: what {address.shown} serves could not be verified.",

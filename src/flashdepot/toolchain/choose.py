@@ -39,7 +39,7 @@ OLDER_CUDA = Version("12.8")
 class Toolchain(msgspec.Struct, frozen=True):
     """An nvcc, the zigs next to it, and a sentence on why this one.
 
-    ``environment`` is what these programs need to find in their environment besides this process's own. ``named`` says
+    ``environment`` is what these programs need to find in their environment, next to this process's own. ``named`` says
     that somebody named the toolkit's folder. ``zig`` compiles the host side and links, ``preprocessing`` is the one that
     nvcc preprocesses with: the same, or an older one.
     """

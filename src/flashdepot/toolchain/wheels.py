@@ -124,7 +124,7 @@ def pinned(wheels: Iterable[PinnedWheel]) -> str:
 
 
 def provide_cutlass(folder: Path, on_file: OnFile) -> Path:
-    """CUTLASS's headers (4 MB), for kernels whose own source does not bring them; as :func:`provide_wheels`."""
+    """CUTLASS's headers (4 MB), for kernels whose own source lacks them; as :func:`provide_wheels`."""
     root = folder / f"cutlass-3.5.0-{_CUTLASS.sha256[:12]}"
     return provide_wheels(
         root,

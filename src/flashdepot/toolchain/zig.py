@@ -22,7 +22,7 @@ from flashdepot.files.atomic import sha256_file
 from flashdepot.files.folders import make_whole
 from flashdepot.model.recipe import Tool
 from flashdepot.model.target import Platform, Version
-from flashdepot.process.confinement import View, confined, means
+from flashdepot.process.confinement import View, confined, confinement_here
 from flashdepot.process.run import Finished, first_error, run
 from flashdepot.toolchain.wheels import PinnedWheel, provide_wheels
 
@@ -120,7 +120,7 @@ class Zig(msgspec.Struct, frozen=True):
 
 
 class Linker(msgspec.Struct, frozen=True):
-    """zig as it links in one folder, which is all that it sees besides itself: objects can name any file."""
+    """zig as it links in one folder, which is all that it sees, apart from itself: objects can name any file."""
 
     zig: Zig
     folder: Path
@@ -132,7 +132,9 @@ class Linker(msgspec.Struct, frozen=True):
         environment |= dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(self.folder))
         environment |= {name: os.environ[name] for name in ("SYSTEMROOT",) if name in os.environ}
         seen = View((self.zig.root,), (self.folder,))
-        return run(confined(command, self.folder, seen, means()), cwd=self.folder, env=environment, timeout=1200)
+        return run(
+            confined(command, self.folder, seen, confinement_here()), cwd=self.folder, env=environment, timeout=1200
+        )
 
 
 def is_zig_provided(platform: Platform, folder: Path, version: str) -> bool:

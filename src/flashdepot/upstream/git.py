@@ -81,7 +81,7 @@ _ALL = ("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
 
 
 class _Record(msgspec.Struct, frozen=True):
-    """What stands next to the tree of a commit: its version, its digest, and the commits of its submodules by place."""
+    """What belongs to the tree of a commit: its version, its digest, and the commits of its submodules by place."""
 
     version: str
     digest: Digest
@@ -137,7 +137,7 @@ class GitSource(msgspec.Struct, frozen=True):
         scheme, _, rest = self.url.partition("://")
         server, slash, path = rest.partition("/")
         user, _, host = server.rpartition("@")
-        # With https a token may stand where the user does; with ssh the user's name is part of the address.
+        # With https a token may take the user's place; with ssh the user's name is part of the address.
         shown = f"{user.partition(':')[0]}@" if user and scheme == "ssh" else ""
         return f"{scheme}://{shown}{host}{slash}{path}"
 

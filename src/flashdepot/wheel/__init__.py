@@ -88,7 +88,7 @@ NAMES = {
 
 
 def parse_names(text: str) -> list[Name]:
-    """Read ``flash-attn-3,flash-attn-4``; :raises UsageError: for a name that is none of them."""
+    """Read ``flash-attn-3,flash-attn-4``; :raises UsageError: for an unknown name."""
     words = [word.strip().replace("_", "-") for word in text.split(",") if word.strip()]
     for word in words:
         if word not in NAMES:

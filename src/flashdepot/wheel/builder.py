@@ -146,7 +146,7 @@ def build_wheel(manifest: Manifest, library: Path, trees: Mapping[str, SourceTre
             raise UsageError(
                 f"{tree.root} is {family} {tree.id}, and the library was made from {upstream}: "
                 "a wheel must have both from one source.",
-                hint="The source was changed meanwhile: run the same command again.",
+                hint="The source has changed: run the same command again.",
             )
     info = dist_info(manifest)
     return write_wheel(folder / wheel_name(manifest), _entries(manifest, library, trees, info), info)

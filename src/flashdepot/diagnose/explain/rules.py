@@ -174,7 +174,7 @@ class LogRule(msgspec.Struct, frozen=True, eq=False, kw_only=True, forbid_unknow
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """All that is looked for in a whole log, besides the patterns."""
+        """All that is searched for in a whole log, next to the patterns."""
         return self.context + self.likely_context + self.unless + self.likely_unless + self.unsure
 
     def takes(self, step: Step | None, *, known: bool = False) -> bool:
@@ -207,7 +207,7 @@ class LogRule(msgspec.Struct, frozen=True, eq=False, kw_only=True, forbid_unknow
         :raises ValueError: for a missing field, an unknown one, or a value that cannot be.
         """
         if data.get("rank") not in RANKS:
-            raise ValueError(f"rank {data.get('rank')!r} is none of {', '.join(RANKS)}")
+            raise ValueError(f"rank {data.get('rank')!r} is not one of {', '.join(RANKS)}")
         fields = {name: value for name, value in data.items() if name not in SENTENCES.sentences}
         fields["rank"] = RANKS.index(data["rank"])
         fields["patterns"] = [*data.get("patterns", ()), *_sentences(data)]

@@ -34,7 +34,7 @@ UPSTREAM_FLAGS = (
 
 
 def flags(compilers: Compilers, sass: Sequence[Architecture], *, front_end: str, compress: str) -> tuple[str, ...]:
-    """What every CUDA source is compiled with, besides its own macros and include folders.
+    """What every CUDA source is compiled with, next to its own macros and include folders.
 
     With the ``shared`` front end code is generated once, for the oldest architecture: upstream's code asks no more of
     ``__CUDA_ARCH__`` than that it is at least 800, so this gives the same algorithm as code generated for each.

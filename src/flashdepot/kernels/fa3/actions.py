@@ -40,7 +40,7 @@ def flags(
     front_end: str,  # noqa: ARG001
     compress: str,
 ) -> tuple[str, ...]:
-    """What every source is compiled with, besides its macros and include folders: for Hopper, whatever else is asked for."""
+    """What every source is compiled with, next to its macros and include folders: for Hopper, whatever else is asked for."""
     more = nvcc_flags((HOPPER,), virtual=None, compress=compress, options=compilers.nvcc_options)
     return (*_UPSTREAM_FLAGS, *more)
 

@@ -138,7 +138,7 @@ def unit_name(arch: str, variant: Variant) -> str:
 
 
 def kernels_of(units: Iterable[str], gpus: Iterable[Architecture]) -> list[Kernel]:
-    """The kernels that some units, by name, come to for GPUs: theirs, and what prepares and finishes for a backward pass."""
+    """The kernels of some units, by name, for GPUs: theirs, and what prepares and finishes for a backward pass."""
     chosen = [passes()[unit] for unit in units]
     codes = dict.fromkeys(map(code_for, gpus))
     return [kernel for code in codes for kernel in _with_helpers(code, [v for arch, v in chosen if arch == code])]

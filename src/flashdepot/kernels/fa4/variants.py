@@ -238,7 +238,7 @@ class Variant(msgspec.Struct, frozen=True, order=True):
 
     @property
     def blocks(self) -> int:
-        """How many of its blocks an SM has, where that is an argument, see ForwardTiles; 0 where it is none."""
+        """How many of its blocks an SM has, where that is an argument, see ForwardTiles; else 0."""
         tiles = self._forward_tiles() if self.kernel == "fwd" else None
         return tiles.blocks if tiles and tiles.walks else 0
 

@@ -1,4 +1,4 @@
-"""Where a remote's bytes lie: a bucket, a web server, a folder."""
+"""Where a remote's bytes are: a bucket, a web server, a folder."""
 
 from __future__ import annotations
 

@@ -15,17 +15,17 @@ from flashdepot.model.index_record import IndexedWheel
 from flashdepot.model.target import Architecture
 
 EVERYBODY = "simple"
-"""The address of the shelf for everybody, and what indexes call theirs."""
+"""The address of the subindex for everybody, and what indexes call theirs."""
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """A wheel on a shelf. ``instead`` is the name of the one that is taken in its place, unless somebody pins it."""
+    """A wheel of a subindex. ``instead`` is the name of the one that is taken in its place, unless somebody pins it."""
 
     wheel: IndexedWheel
     instead: str = ""
 
 
-class Shelf(msgspec.Struct, frozen=True):
+class Subindex(msgspec.Struct, frozen=True):
     """What one address offers: of each upstream version and system one plain wheel, and others as yanked (PEP 592).
 
     An installer takes the greatest of versions that differ only in their local part, whatever fits the GPU. So nothing
@@ -41,18 +41,18 @@ class Shelf(msgspec.Struct, frozen=True):
         return tuple(main_wheels(offer.wheel for offer in self.offers).values())
 
 
-def shelves(wheels: Iterable[IndexedWheel]) -> tuple[Shelf, ...]:
-    """The shelf for everybody, then one for each set of words of the local version, by name."""
+def subindexes(wheels: Iterable[IndexedWheel]) -> tuple[Subindex, ...]:
+    """The subindex for everybody, then one for each set of words of the local version, by name."""
     every = sorted(wheels, key=lambda wheel: wheel.filename)
     plain = [wheel for wheel in every if not wheel.label]
     named: dict[str, list[IndexedWheel]] = {}
     for wheel in plain:
-        named.setdefault(shelf_name(wheel), []).append(wheel)
-    return (Shelf(EVERYBODY, _offers(every)), *(Shelf(name, _offers(named[name])) for name in sorted(named)))
+        named.setdefault(subindex_name(wheel), []).append(wheel)
+    return (Subindex(EVERYBODY, _offers(every)), *(Subindex(name, _offers(named[name])) for name in sorted(named)))
 
 
-def shelf_name(wheel: IndexedWheel) -> str:
-    """The shelf of wheels with the same words in their local version: ``cu130-full-sm90``."""
+def subindex_name(wheel: IndexedWheel) -> str:
+    """The subindex of wheels with the same words in their local version: ``cu130-full-sm90``."""
     return (Version(wheel.version).local or "").replace(".", "-")
 
 
