@@ -50,7 +50,7 @@ FA2_IS_FASTER_UP_TO = 200
 """Keys of a cache, by what fa4_lines makes up."""
 
 WORKER = Path(__file__).parents[2] / "src/flashdepot/kernels/fa4/worker"
-ENTRIES = {"fwd": "fwd", "bwd": "bwd", "pre": "pre", "dq": "post", "dkv": "post"}
+ENTRIES = {"fwd": "fwd", "bwd": "bwd", "whole": "whole", "pre": "pre", "dq": "post", "dkv": "post"}
 
 
 @pytest.mark.parametrize("kernel", ENTRIES)
@@ -581,7 +581,7 @@ def test_a_backward_pass_of_datacenter_blackwell_writes_no_zeros_past_the_head_d
 
 @pytest.mark.parametrize(
     ("queries", "keys", "is_half"),
-    [(64, 64, True), (128, 100, False), (100, 192, True), (448, 64, True), (449, 64, False), (64, 449, False)],
+    [(64, 129, True), (128, 200, False), (100, 192, True), (448, 140, True), (449, 140, False), (64, 449, False)],
 )
 def test_a_backward_pass_over_short_sequences_has_half_tiles_in_all_its_kernels(
     halves: Stub, queries: int, keys: int, is_half: bool
@@ -631,6 +631,39 @@ def test_the_backward_pass_is_prepared_and_finished_by_kernels_with_its_tiles(
     assert stub.bwd(args).status is Status.OK
     without = [entry for entry in launches if entry["kind"] != "statistics"]
     assert (stub.launches(), again.value) == (without, needed.value), "softmax_d is not wanted"
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_whole"),
+    [
+        ({}, True),
+        ({"flags": Flag.CAUSAL}, True),
+        ({"cu_seqlens_q": 0x3000, "cu_seqlens_k": 0x4000, "total_q": 100, "total_k": 150}, True),
+        ({"heads_q": 8, "heads_k": 4}, True),
+        ({"seqlen_k": 129}, False),
+        ({"softcap": 3.0}, False),
+        ({"flags": Flag.WINDOW_LEFT, "window_left": 7}, False),
+        ({"heads_q": 64, "heads_k": 4}, False),
+        ({"heads_q": 64, "heads_k": 4, "batch": 33}, True),
+    ],
+)
+def test_one_kernel_has_all_gradients_of_sequences_whose_keys_are_a_tile(
+    stub: Stub, fields: dict[str, Any], is_whole: bool
+) -> None:
+    asked = {"batch": 2, "seqlen_q": 70, "seqlen_k": 128, "heads_q": 4, "heads_k": 4, **fields}
+    args = backward_args(device=H100, head_dim=128, workspace=0x7000_0000, workspace_bytes=1 << 40, **asked)
+    assert stub.bwd(args).status is Status.OK
+    launches = stub.launches()
+    assert ([entry["kind"].startswith("whole_") for entry in launches] == [True]) == is_whole
+    if is_whole:
+        needed = ctypes.c_uint64()
+        assert stub.c.fa_bwd_workspace(ctypes.byref(args), ctypes.byref(needed)) == 0
+        assert needed.value == 0
+        heads, batch = asked["heads_q"], asked["batch"]
+        (launch,) = launches
+        rows = ([heads, 100], [heads, 100 + 128 * batch]) if args.total_q else ([batch, heads, 70], [batch, heads, 128])
+        assert [launch[name][:2] for name in ("lse", "softmax_d")] == [[args.lse, rows[0]], [args.softmax_d, rows[1]]]
+        assert 0 in launch["d_lse"][1], "no d_lse is a tensor without heads"
 
 
 def test_an_object_that_the_driver_refuses_leaves_the_call_to_fa2(stub: Stub) -> None:

@@ -57,6 +57,10 @@ def parameters(variant: Variant, *, walks: bool, has_sink: bool = True) -> list[
     if variant.kernel == "pre":
         tensors = [("o", q), ("d_o", q), ("softmax_d", row), ("lse", row), ("lse_log2", row), ("dq_sum", row)]
         return [*tensors, *cu, *stream]
+    if variant.kernel == "whole":
+        cu += [("cu_seqlens_k", "1")] if packed_q else []
+        rows, gradients = (("q", q), ("k", q), ("v", q), ("d_o", q)), (("dq", q), ("dk", q), ("dv", q))
+        return [*rows, ("lse", row), ("d_lse", row), ("softmax_d", row), *gradients, *cu, ("scale", "f"), *stream]
     if variant.kernel == "bwd":
         gradient = row if variant.several_heads else q
         tensors = [("q", q), ("k", q), ("v", q), ("d_o", q), ("lse_log2", row), ("softmax_d", row), ("dq_sum", row)]

@@ -11,7 +11,7 @@ from functools import cache
 
 import msgspec
 
-from flashdepot.kernels.fa4.variants import JobValue, Variant, backward_variants, forward_variants
+from flashdepot.kernels.fa4.variants import JobValue, Variant, backward_variants, forward_variants, whole_variants
 from flashdepot.model.recipe import Estimate
 from flashdepot.model.selection import Dtype, Feature, Pass, Unit
 from flashdepot.model.target import Architecture
@@ -157,6 +157,8 @@ def _helpers(kernel: Kernel) -> Iterator[Variant]:
         shared = (variant.head_dim, variant.dtype, variant.layout)
         yield Variant("pre", *shared, tile_m=kernel.tiles[0])
         yield Variant("dq", *shared, tile_m=kernel.tiles[0])
+        if kernel.arch == HOPPER and variant.mask != "local" and not variant.softcap:
+            yield from whole_variants(*shared, variant.mask)
         if variant.several_heads:
             yield Variant("dkv", *shared, half=variant.half)
 

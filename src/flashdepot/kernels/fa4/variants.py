@@ -46,6 +46,7 @@ class BackwardTiles(msgspec.Struct, frozen=True):
     dq_in_one_warp_group: bool = False
     dq_at_once: bool = False  # added to its sum from registers, without shared memory in between
     blocks: int = 1  # that share an SM
+    grouped: bool = False  # a block goes through the rows of all query heads of its keys
 
     @property
     def hdim_multiple(self) -> int:
@@ -56,6 +57,17 @@ class BackwardTiles(msgspec.Struct, frozen=True):
     def query_threads(self) -> int:
         """Threads that turn the sum of dq into dq: as many as held it."""
         return 128 if self.dq_in_one_warp_group else 256
+
+
+class WholeTiles(msgspec.Struct, frozen=True):
+    """tile_n keys, which are all that a sequence has; 64 query rows at a time pass by."""
+
+    tile_n: int
+    stages_do: int = 2
+    swap_dkv: bool = False  # as of BackwardTiles
+    atoms_dkv: int = 2
+    parts: int = 1  # of dq, of which a thread has one after the other
+    blocks: int = 1  # that share an SM
 
 
 _FORWARD = {
@@ -131,6 +143,19 @@ _BACKWARD = {
     256: BackwardTiles(64, 80, stages_do=1, stages_pds=1, swap_sdp=False, swap_dkv=True, atoms_dkv=1, dq_at_once=True),
 }
 
+_WHOLE = {
+    64: WholeTiles(128),
+    96: WholeTiles(128),
+    128: WholeTiles(128),
+    192: WholeTiles(96, swap_dkv=True),
+    256: WholeTiles(80, stages_do=1, swap_dkv=True, atoms_dkv=1, parts=2),
+}
+_WHOLE_HALF = {
+    64: WholeTiles(64, atoms_dkv=1, blocks=2),
+    128: WholeTiles(64, atoms_dkv=1),
+}
+"""The same for up to 64 keys."""
+
 
 def forward_tiles(head_dim: int, mask: str, layout: str, *, long: bool = False, half: bool = False) -> ForwardTiles:
     """mask: full, causal or local. layout: dense, packed, used, paged or paged_packed. long, half: of which kernel.
@@ -157,7 +182,7 @@ def backward_tiles(head_dim: int, *, half: bool = False) -> BackwardTiles:
     return _BACKWARD_HALF[head_dim] if half else _BACKWARD[head_dim]
 
 
-Kernel = Literal["fwd", "bwd", "pre", "dq", "dkv"]
+Kernel = Literal["fwd", "bwd", "whole", "pre", "dq", "dkv"]
 Mask = Literal["full", "causal", "local"]
 Layout = Literal["dense", "packed", "used", "paged", "paged_packed"]
 JobValue = str | int | bool
@@ -178,7 +203,8 @@ class Variant(msgspec.Struct, frozen=True, order=True):
     """A kernel, and which problems it runs.
 
     fwd and bwd are the passes. pre prepares bwd's statistics, dq and dkv turn its float32 sums into gradients; these
-    three depend on bwd's tile_m, and on nothing else of its mask. dkv runs only after a bwd with several_heads.
+    three depend on bwd's tile_m, and on nothing else of its mask. dkv runs only after a bwd with several_heads. whole does
+    by itself what all of them do, for sequences of up to as many keys as its tile has.
     """
 
     kernel: Kernel
@@ -199,7 +225,9 @@ class Variant(msgspec.Struct, frozen=True, order=True):
     @property
     def name(self) -> str:
         """fwd_d128_bf16_packed_causal_softcap, bwd_d128_bf16_dense_full_gqa, pre_d128_bf16_dense_m80, .."""
-        if self.is_pass:
+        if self.kernel == "whole":
+            tail = [self.mask, *["half"] * self.half]
+        elif self.is_pass:
             more = {"softcap": self.softcap, "gqa": self.several_heads, "long": self.long, "half": self.half}
             tail = [self.mask, *(name for name, is_so in more.items() if is_so)]
         else:
@@ -229,10 +257,12 @@ class Variant(msgspec.Struct, frozen=True, order=True):
 
     @property
     def tiles(self) -> tuple[int, int]:
-        """(query rows, keys) that the kernel works on at a time; of dkv twice its keys."""
+        """(query rows, keys) that the kernel works on at a time; of dkv and whole twice its keys."""
         if self.kernel == "fwd":
             forward = self._forward_tiles()
             return forward.tile_m, forward.tile_n
+        if self.kernel == "whole":
+            return (self._whole_tiles().tile_n,) * 2
         backward = self._backward_tiles()
         return (backward.tile_n if self.kernel == "dkv" else backward.tile_m), backward.tile_n
 
@@ -267,6 +297,9 @@ class Variant(msgspec.Struct, frozen=True, order=True):
             return ForwardTiles(128, 96 if self.mask == "local" else 128)
         return forward_tiles(self.head_dim, self.mask, self.layout, long=self.long, half=self.half)
 
+    def _whole_tiles(self) -> WholeTiles:
+        return (_WHOLE_HALF if self.half else _WHOLE)[self.head_dim]
+
     def _backward_tiles(self) -> BackwardTiles:
         if self.kernel in ("bwd", "dkv"):
             return backward_tiles(self.head_dim, half=self.half)
@@ -277,6 +310,8 @@ class Variant(msgspec.Struct, frozen=True, order=True):
         if self.kernel == "fwd":
             kind = {"mask": self.mask, "softcap": self.softcap, "head_dim_v": self.head_dim_v}
             return kind | asdict(self._forward_tiles())
+        if self.kernel == "whole":
+            return {"mask": self.mask} | asdict(self._whole_tiles())
         tiles = self._backward_tiles()
         if self.kernel == "bwd":
             kind = {"mask": self.mask, "softcap": self.softcap, "several_heads": self.several_heads}
@@ -311,6 +346,12 @@ def forward_variants() -> Iterator[Variant]:
                         yield Variant("fwd", head_dim, dtype, layout, mask, narrow_v=True)
 
 
+def whole_variants(head_dim: int, dtype: str, layout: Layout, mask: Mask) -> Iterator[Variant]:
+    """The kernels for Hopper that do all of a backward pass without windows and softcap, over keys that are one tile."""
+    for half in (False, True) if head_dim in _WHOLE_HALF else (False,):
+        yield Variant("whole", head_dim, dtype, layout, mask, half=half)
+
+
 def backward_variants() -> Iterator[Variant]:
     """All kernels of the backward pass for Hopper."""
     for head_dim in HEAD_DIMS:
@@ -321,6 +362,8 @@ def backward_variants() -> Iterator[Variant]:
                         yield Variant("bwd", head_dim, dtype, layout, mask, softcap, several_heads)
                     if mask != "local" and head_dim in _BACKWARD_HALF:
                         yield Variant("bwd", head_dim, dtype, layout, mask, several_heads=several_heads, half=True)
+                    if mask != "local" and not several_heads:
+                        yield from whole_variants(head_dim, dtype, layout, mask)
                 for half in (False, True) if head_dim in _BACKWARD_HALF else (False,):
                     tile_m = backward_tiles(head_dim, half=half).tile_m
                     yield Variant("pre", head_dim, dtype, layout, tile_m=tile_m)

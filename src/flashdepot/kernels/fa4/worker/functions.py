@@ -173,6 +173,44 @@ def backward(job: dict[str, Any], kernel: Callable[..., None]) -> Entry:
     return Entry(bwd, arguments)
 
 
+def whole(job: dict[str, Any], kernel: Callable[..., None]) -> Entry:
+    """dq, dk, dv and softmax_d at once. Of d_lse and softmax_d tensors without heads stand for none."""
+
+    @cute.jit
+    def whole(
+        q: cute.Tensor,
+        k: cute.Tensor,
+        v: cute.Tensor,
+        d_o: cute.Tensor,
+        lse: cute.Tensor,
+        d_lse: cute.Tensor,
+        softmax_d: cute.Tensor,
+        dq: cute.Tensor,
+        dk: cute.Tensor,
+        dv: cute.Tensor,
+        cu_seqlens_q: Optional[cute.Tensor],
+        cu_seqlens_k: Optional[cute.Tensor],
+        scale: Float32,
+        stream: cuda.CUstream,
+    ):
+        kernel(
+            q, k, v, d_o, lse, d_lse, softmax_d, dq, dk, dv, scale, cu_seqlens_q, cu_seqlens_k,
+            None, None, None, None, None, None, None, AuxData(), None, None, stream,
+        )  # fmt: skip
+
+    packed = job["layout"] == "packed"
+    arguments = (
+        _rows(job), _rows(job), _rows(job), _rows(job),
+        _statistics(job, 1), _statistics(job, 1), _statistics(job, 1),
+        _rows(job), _rows(job), _rows(job),
+        _numbers(packed),
+        _numbers(packed),
+        Float32(1.0),
+        _stream(),
+    )  # fmt: skip
+    return Entry(whole, arguments)
+
+
 def before_backward(job: dict[str, Any]) -> Entry:
     """softmax_d, lse in base 2, and zeros where dq is summed."""
     kernel = FlashAttentionBackwardPreprocess(

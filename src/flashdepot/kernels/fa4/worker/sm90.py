@@ -15,8 +15,10 @@ from flash_attn.cute.flash_bwd_postprocess import FlashAttentionBackwardPostproc
 from flash_attn.cute.flash_bwd_sm90 import FlashAttentionBackwardSm90
 from flash_attn.cute.flash_fwd_sm90 import FlashAttentionForwardSm90
 from functions import DTYPES, Entry
+from grouped import grouped
 from quack.sm90_utils import make_tiled_mma
 from walking import walking
+from whole import ROWS, Whole
 
 pages.install()
 
@@ -157,10 +159,12 @@ def forward(job: dict[str, Any]) -> Entry:
 def backward(job: dict[str, Any]) -> Entry:
     """functions.backward by this GPU's kernel, dense or packed."""
     kind = _Backward if job["several_heads"] else FlashAttentionBackwardSm90
-    if job["layout"] == "packed":
-        kind = bounded(kind, flash_bwd_sm90, q_too=True)
     if job["dq_at_once"]:
         kind = adding(kind)
+    if job["grouped"]:
+        kind = grouped(kind)
+    if job["layout"] == "packed":
+        kind = bounded(kind, flash_bwd_sm90, q_too=True)
     if job["blocks"] > 1:
         kind = _crowded(kind, _COMPUTING_ROWS, job["blocks"])
     kernel = followed(kind)(
@@ -190,6 +194,31 @@ def backward(job: dict[str, Any]) -> Entry:
     return functions.backward(job, kernel)
 
 
+def whole(job: dict[str, Any]) -> Entry:
+    """functions.whole by this GPU's kernel, dense or packed."""
+    kind = grouped(Whole, has_statistics=False)
+    if job["layout"] == "packed":
+        kind = bounded(kind, flash_bwd_sm90, q_too=True)
+    if job["blocks"] > 1:
+        kind = _crowded(kind, _COMPUTING_ROWS, job["blocks"])
+    kernel = kind(
+        DTYPES[job["dtype"]],
+        job["head_dim"],
+        job["head_dim"],
+        1,
+        job["mask"] == "causal",
+        tile_m=ROWS,
+        tile_n=job["tile_n"],
+        Q_stage=2,
+        dO_stage=job["stages_do"],
+        PdS_stage=1,
+        dKV_swapAB=job["swap_dkv"],
+        AtomLayoutNdKV=job["atoms_dkv"],
+    )
+    kernel.parts = job["parts"]
+    return functions.whole(job, kernel)
+
+
 def after_backward(job: dict[str, Any]) -> Entry:
     """functions.after_backward by this GPU's kernel."""
     kernel = following(FlashAttentionBackwardPostprocess)(
@@ -206,4 +235,10 @@ def after_backward(job: dict[str, Any]) -> Entry:
     return functions.after_backward(job, kernel)
 
 
-KERNELS = {"fwd": forward, "bwd": backward, "pre": functions.before_backward, "post": after_backward}
+KERNELS = {
+    "fwd": forward,
+    "bwd": backward,
+    "pre": functions.before_backward,
+    "post": after_backward,
+    "whole": whole,
+}

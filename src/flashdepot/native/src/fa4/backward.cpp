@@ -1,4 +1,5 @@
-// The backward pass by FlashAttention-4's kernels: one before the main one, two or three after it.
+// The backward pass by FlashAttention-4's kernels: one before the main one, two or three after it; one alone
+// where a tile of it has all keys.
 #include <algorithm>
 
 #include "buffers.h"
@@ -16,7 +17,8 @@ struct Units {
   const Unit *pre;
   const Unit *bwd;
   const Unit *dq;
-  const Unit *dkv;  // nullptr where each query head has a key head of its own
+  const Unit *dkv;    // nullptr where each query head has a key head of its own
+  const Unit *whole;  // nullptr where the call is left to the others
 
   bool complete(bool several_heads) const {
     return pre != nullptr && bwd != nullptr && dq != nullptr && (dkv != nullptr || !several_heads);
@@ -30,6 +32,19 @@ std::int64_t rows_of(const Problem &problem) {
   const std::int64_t sequences = std::max(problem.batch, 1);
   return problem.packed() ? std::max(problem.total_q, problem.total_k) / sequences
                           : std::max(problem.seqlen_q, problem.seqlen_k);
+}
+
+// Whether whole ends before bwd and its helpers do: a block of it goes through the rows of all query heads of a key
+// head, where bwd has a block for each. What a block takes besides was measured on an H200, in tiles of rows.
+bool ends_sooner(const Problem &problem, const DeviceFacts *gpu) {
+  constexpr std::int64_t kRows = 64, kBesides = 2, kBesidesWithSums = 5;
+  const std::int64_t tiles = (problem.seqlen_q + kRows - 1) / kRows;
+  const auto blocks_of_an_sm = [&](std::int32_t heads) {
+    return (std::int64_t{problem.batch} * heads + gpu->multiprocessors - 1) / gpu->multiprocessors;
+  };
+  return gpu == nullptr || !several_heads(problem) ||
+         blocks_of_an_sm(problem.heads_k) * (problem.heads_q / problem.heads_k * tiles + kBesides) <=
+             blocks_of_an_sm(problem.heads_q) * (tiles + kBesidesWithSums);
 }
 
 Units units_for(const Problem &problem, const DeviceFacts *gpu) {
@@ -59,6 +74,8 @@ Units units_for(const Problem &problem, const DeviceFacts *gpu) {
   units.pre = find(Kernel::pre, tiles.m);
   units.dq = find(Kernel::dq, tiles.m);
   units.dkv = several ? find(Kernel::dkv, tiles.n) : nullptr;
+  key.several_heads = false;
+  units.whole = ends_sooner(problem, gpu) ? find(Kernel::whole, problem.seqlen_k) : nullptr;
   return units;
 }
 
@@ -87,6 +104,9 @@ Buffers buffers_of(const Problem &problem, const Units &units) {
   const bool packed = problem.packed();
   const std::int64_t batch = packed ? 1 : problem.batch;
   Buffers buffers{};
+  if (units.whole != nullptr) {
+    return buffers;
+  }
   buffers.rows_q =
       padded(packed, packed ? problem.total_q : problem.seqlen_q, problem.batch, tiles.m);
   buffers.rows_k =
@@ -121,6 +141,9 @@ class Call {
         cu_seqlens_k_(list(call.args.cu_seqlens_k, call.problem.batch + 1)) {}
 
   fa_status run() {
+    if (units_.whole != nullptr) {
+      return do_whole();
+    }
     const auto stream = static_cast<cudaStream_t>(stream_);
     if (units_.dkv != nullptr) {
       FLASHDEPOT_TRY(launch_zeros({at(buffers_.dk), buffers_.bytes - buffers_.dk}, stream));
@@ -169,6 +192,40 @@ class Call {
   }
   Floats sum_of_keys(std::uint64_t offset) const {
     return {packed_, at(offset), problem_.batch, problem_.heads_k, buffers_.columns_k};
+  }
+
+  fa_status do_whole() {
+    const bool is_packed = packed_;
+    // A tensor without heads where there is none.
+    const auto of_rows = [&](const float *data, std::int64_t columns) {
+      return Floats(is_packed, data, problem_.batch, data == nullptr ? 0 : problem_.heads_q, columns);
+    };
+    const std::int64_t rows = packed_ ? problem_.total_q : problem_.seqlen_q;
+    Rows q = queries(args_.q, problem_.head_dim_q);
+    Rows k = keys(args_.k, problem_.head_dim_q);
+    Rows v = keys(args_.v, problem_.head_dim_v);
+    Rows d_o = queries(args_.d_o, problem_.head_dim_v);
+    Floats lse = of_rows(args_.lse, rows);
+    Floats d_lse = of_rows(args_.d_lse, rows);
+    Floats softmax_d = of_rows(args_.softmax_d, packed_ ? softmax_d_rows(problem_) : round_up(problem_.seqlen_q));
+    Rows dq = queries(args_.dq, problem_.head_dim_q);
+    Rows dk = keys(args_.dk, problem_.head_dim_q);
+    Rows dv = keys(args_.dv, problem_.head_dim_v);
+    float scale = problem_.scale;
+    Arguments arguments;
+    for (Rows *tensor : {&q, &k, &v, &d_o}) {
+      tensor->add_to(arguments);
+    }
+    for (Floats *tensor : {&lse, &d_lse, &softmax_d}) {
+      tensor->add_to(arguments);
+    }
+    for (Rows *tensor : {&dq, &dk, &dv}) {
+      tensor->add_to(arguments);
+    }
+    arguments.add_if(packed_, cu_seqlens_q_).add_if(packed_, cu_seqlens_k_);
+    arguments.add(scale);
+    arguments.add(stream_);
+    return launch(*units_.whole, arguments);
   }
 
   fa_status prepare() {
@@ -288,7 +345,7 @@ Fit fits(const BackwardCall &call, const DeviceFacts *gpu, Text *why) {
                                                                           : buffers.rows_k),
                    unit_head_dim(problem.head_dim));
   }
-  for (const Unit *unit : {units.pre, units.bwd, units.dq, units.dkv}) {
+  for (const Unit *unit : {units.pre, units.bwd, units.dq, units.dkv, units.whole}) {
     if (gpu != nullptr && unit != nullptr && !load(*unit, *gpu)) {
       return decline_load(why, *unit);
     }

@@ -64,6 +64,7 @@ constexpr std::int32_t kHeadDims[] = {64, 96, 128, 192, 256};
 // As fa_build_info has them: the passes alone, each for the masks and layouts that it is there for.
 #define UNIT_fwd(dtype, head_dim, causal) {FA_PASS_FWD, kDtype_##dtype, head_dim, causal},
 #define UNIT_bwd(dtype, head_dim, causal) {FA_PASS_BWD, kDtype_##dtype, head_dim, causal},
+#define UNIT_whole(dtype, head_dim, causal)
 #define UNIT_pre(dtype, head_dim, causal)
 #define UNIT_dq(dtype, head_dim, causal)
 #define UNIT_dkv(dtype, head_dim, causal)
@@ -86,9 +87,9 @@ bool runs_on(const Unit &unit, const DeviceFacts &gpu) {
 }
 
 // Where a unit with this key is looked for: a library has hundreds, and every call asks for one or
-// four. Units of several architectures, with several tiles, and fwd for several lengths and head dims
+// five. Units of several architectures, with several tiles, and fwd for several lengths and head dims
 // of v share a place.
-constexpr std::size_t kPlaces = 5 * 2 * 5 * 5 * 3 * 2 * 2;
+constexpr std::size_t kPlaces = 6 * 2 * 5 * 5 * 3 * 2 * 2;
 
 constexpr std::size_t dim_index(std::int32_t head_dim) {
   std::size_t index = 0;
@@ -98,8 +99,12 @@ constexpr std::size_t dim_index(std::int32_t head_dim) {
   return index;
 }
 
+constexpr bool is_of_a_mask(const Key &key) {
+  return key.kernel == Kernel::fwd || key.kernel == Kernel::bwd || key.kernel == Kernel::whole;
+}
+
 constexpr std::size_t place_of(const Key &key) {
-  const bool of_a_mask = key.kernel == Kernel::fwd || key.kernel == Kernel::bwd;
+  const bool of_a_mask = is_of_a_mask(key);
   std::size_t place = static_cast<std::size_t>(key.kernel);
   place = place * 2 + (key.dtype == FA_DTYPE_BF16 ? 1 : 0);
   place = place * 5 + dim_index(key.head_dim);
@@ -134,14 +139,17 @@ constexpr Index index_of_keys() {
 constexpr Index kIndex = index_of_keys();
 
 bool is_wanted(const Key &unit, const Key &wanted) {
-  const bool of_a_tile = unit.kernel != Kernel::fwd && unit.kernel != Kernel::bwd;
-  return unit.head_dim_v >= wanted.head_dim_v && (!of_a_tile || unit.tile == wanted.tile);
+  const bool has_tile = unit.kernel == Kernel::whole ? unit.tile >= wanted.tile : is_of_a_mask(unit) || unit.tile == wanted.tile;
+  return unit.head_dim_v >= wanted.head_dim_v && has_tile;
 }
 
 // Each does any length and any smaller head dim of v; a library may hold one of several.
 bool is_meant_more(const Unit &unit, const Unit &other, std::int32_t length) {
   if (unit.key.head_dim_v != other.key.head_dim_v) {
     return unit.key.head_dim_v < other.key.head_dim_v;
+  }
+  if (unit.key.kernel == Kernel::whole) {
+    return unit.key.tile < other.key.tile;
   }
   const bool is_meant = unit.shortest <= length;
   const bool other_is = other.shortest <= length;

@@ -14,6 +14,7 @@ namespace flashdepot::fa4 {
 enum class Kernel : std::int32_t {
   fwd,
   bwd,
+  whole,  // what bwd does with those below, of sequences whose keys are one tile
   pre,  // before bwd: softmax_d, lse in base 2, zeros where dq is summed
   dq,   // after it: the sum of dq to dq
   dkv,  // after it: the sum of dk or dv to dk or dv
@@ -37,10 +38,10 @@ struct Key {
   std::int32_t head_dim;
   std::int32_t head_dim_v;  // of a unit: the largest; fwd units may have less than head_dim
   Layout layout;
-  Mask mask;            // of fwd and bwd
+  Mask mask;            // of passes: fwd, bwd and whole
   bool softcap;         // of fwd and bwd
   bool several_heads;   // of bwd: several query heads share a key head
-  std::int32_t tile;    // of pre and dq: bwd's query rows; of dkv: its keys
+  std::int32_t tile;    // of pre and dq: bwd's query rows; of dkv: its keys; of whole: at least so many keys
   std::int32_t length;  // of fwd: of the sequences
   std::int64_t rows;    // of fwd and bwd: of a sequence, of packed ones the mean; 0: any tiles will do
 };
