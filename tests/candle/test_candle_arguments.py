@@ -46,27 +46,29 @@ def test_a_dense_batch_arrives_as_it_was_sent(mha) -> None:
     assert (args.softcap, args.dropout, args.num_splits, args.alibi_slopes) == (0, 0, 1, None)
 
 
-@pytest.mark.parametrize(("is_bf16", "dtype"), [(0, Dtype.FP16), (1, Dtype.BF16)])
-def test_the_element_type_is_that_of_the_flag(mha, is_bf16, dtype) -> None:
-    mha(dense(is_bf16=is_bf16))
-    assert mha.args().dtype == dtype
+@pytest.mark.parametrize(
+    ("changes", "arrived"),
+    [
+        ({"is_bf16": 0}, {"dtype": Dtype.FP16}),
+        ({"is_bf16": 1}, {"dtype": Dtype.BF16}),
+        *(
+            ({"d": 160, "d_rounded": n, "seqlen_q_rounded": n, "seqlen_k_rounded": n}, {"head_dim": 160})
+            for n in (0, 32, 96, 4096)
+        ),
+        *(({"d": d}, {"head_dim": d}) for d in (8, 32, 64, 72, 96, 128, 160, 192, 224, 256)),
+        *(({"alibi": 0x90000, "alibi_batch": n}, {"alibi_slopes": 0x90000, "alibi_batch_stride": n}) for n in (0, 4)),
+    ],
+    ids=str,
+)
+def test_each_number_arrives_and_what_candle_rounded_is_ignored(mha, changes, arrived) -> None:
+    assert mha(dense(**changes)) == Status.OK
+    args = mha.args()
+    assert {name: getattr(args, name) for name in arrived} == arrived
 
 
 def test_strides_that_need_all_32_bits_are_not_taken_for_negative_ones(mha) -> None:
     assert mha(dense(k_batch=0xFFFF_FFF8)) == Status.OK
     assert mha.args().k.batch_stride == 0xFFFF_FFF8
-
-
-@pytest.mark.parametrize("rounded", [0, 32, 96, 4096])
-def test_what_candle_rounded_is_ignored(mha, rounded) -> None:
-    assert mha(dense(d=160, d_rounded=rounded, seqlen_q_rounded=rounded, seqlen_k_rounded=rounded)) == Status.OK
-    assert mha.args().head_dim == 160
-
-
-@pytest.mark.parametrize("d", [8, 32, 64, 72, 96, 128, 160, 192, 224, 256])
-def test_every_head_dim_of_candle_up_to_256_goes_to_the_library(mha, d) -> None:
-    assert mha(dense(d=d)) == Status.OK
-    assert mha.args().head_dim == d
 
 
 @pytest.mark.parametrize(
@@ -89,12 +91,6 @@ def test_a_mask_is_the_one_that_was_asked_for(mha, left, right, causal, flags) -
     assert args.window_right == (right if Flag.WINDOW_RIGHT in flags else 0)
 
 
-@pytest.mark.parametrize("batch_stride", [0, 4])
-def test_alibi_slopes_keep_their_batch_stride(mha, batch_stride) -> None:
-    mha(dense(alibi=0x90000, alibi_batch=batch_stride))
-    assert (mha.args().alibi_slopes, mha.args().alibi_batch_stride) == (0x90000, batch_stride)
-
-
 @pytest.mark.parametrize("form", [37, 45])
 def test_softcap_is_passed_on(load, form) -> None:
     mha = load(form)
@@ -115,13 +111,14 @@ def test_a_packed_batch_is_given_to_the_family_that_needs_no_number_of_rows(mha)
     assert (packed_family, mha.args().family) == (Family.FA2, 0)
 
 
-def test_only_the_longest_list_knows_the_rows_of_a_packed_batch(load) -> None:
-    rows = {}
+def test_only_the_longest_list_knows_the_rows_of_a_packed_batch_and_a_stream_but_the_legacy_default_one(load) -> None:
+    seen = {}
     for form in (35, 37, 45):
         mha = load(form)
-        mha(packed())
-        rows[form] = mha.args().total_q
-    assert rows == {35: 1, 37: 1, 45: 150}  # 1: lse is scratch of h + rows - 1 floats, which candle always has
+        mha(packed(stream=STREAM))
+        seen[form] = mha.args().total_q, mha.args().stream
+    # 1: lse is scratch of h + rows - 1 floats, which candle always has
+    assert seen == {35: (1, None), 37: (1, None), 45: (150, STREAM)}
 
 
 def test_pages_get_a_workspace_for_as_long_as_the_call_needs_it(load) -> None:
@@ -166,15 +163,6 @@ def test_a_page_size_without_a_page_table_means_nothing(load) -> None:
     for page_size in (-1, 0, 32):  # candle sends -1 for a dense and 0 for a packed batch
         assert mha(packed(page_size=page_size)) == Status.OK
         assert mha.args().page_size == 0
-
-
-def test_the_stream_of_the_longest_list_is_used_and_the_others_go_to_the_legacy_default_stream(load) -> None:
-    streams = {}
-    for form in (35, 37, 45):
-        mha = load(form)
-        mha(dense(stream=STREAM))
-        streams[form] = mha.args().stream
-    assert streams == {35: None, 37: None, 45: STREAM}
 
 
 def test_work_on_other_streams_is_waited_for_when_that_was_asked_for(load, monkeypatch) -> None:

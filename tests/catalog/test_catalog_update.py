@@ -109,11 +109,12 @@ def test_a_wait_in_seconds_becomes_a_time(github, update):
     assert dt.timedelta(seconds=3595) < told - before < dt.timedelta(seconds=3660)
 
 
-def test_a_refusal_without_a_limit_is_not_taken_for_one(github, update):
-    github.first = [ListingAnswer(b"{}", 403)]
+@pytest.mark.parametrize(("status", "said"), [(403, "answers 403 Forbidden"), (304, "nothing was kept of it")])
+def test_a_first_answer_that_cannot_be_is_not_taken_for_a_limit_of_requests(github, update, status, said):
+    github.first = [ListingAnswer(b"", status)]
     done = update()
     assert done.code == 7
-    assert "answers 403 Forbidden" in done.err
+    assert said in done.err
     assert "takes no more requests" not in done.err
 
 
@@ -149,13 +150,6 @@ def test_an_invalid_answer_is_an_error_of_the_network_and_loses_nothing(github, 
     assert done.code == 7
     assert said in done.err
     assert listed() == known
-
-
-def test_a_page_that_is_unchanged_though_it_was_never_fetched_is_an_error(github, update):
-    github.first = [ListingAnswer(b"", 304)]
-    done = update()
-    assert done.code == 7
-    assert "nothing was kept of it" in done.err
 
 
 def test_what_makes_no_sense_in_a_listing_is_skipped_and_named(github, update, listed):

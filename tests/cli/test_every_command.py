@@ -84,7 +84,7 @@ def test_an_option_in_the_wrong_place_or_a_wrong_word_has_no_traceback() -> None
     done = flashdepot_here("-v", "--profile", "quick", "get")
     expected = "error: No such option '--profile'. A command's options come after it: flashdepot COMMAND --profile\n"
     assert done.stderr.startswith(expected)
-    assert "Traceback" not in flashdepot_here("get", "--arch", "75", "-v").stderr
+    assert "cannot run" in flashdepot_here("get", "--arch", "75", "-v").stderr
 
 
 def test_an_empty_variable_does_not_make_the_current_folder_a_depot(tmp_path) -> None:

@@ -50,20 +50,18 @@ def test_a_traceback_of_another_program_is_not_claimed(what: str) -> None:
     assert classes(failing([sys.executable, "-c", PYTHON[what]])) == []
 
 
-@pytest.mark.parametrize("what", CPLUSPLUS)
-def test_an_error_of_another_compilation_is_not_claimed(what: str, tmp_path: Path) -> None:
-    compiler = tool("g++")
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        *((text, []) for text in CPLUSPLUS.values()),
+        *(("int main(){}", words) for words in (["-L/nowhere", "-lnosuchlib"], ["-march=nonsense"], ["-frobnicate"])),
+    ],
+    ids=[*CPLUSPLUS, "library", "architecture", "option"],
+)
+def test_an_error_of_another_compilation_is_not_claimed(text, options, tmp_path) -> None:
     source = tmp_path / "main.cpp"
-    source.write_text(CPLUSPLUS[what])
-    assert classes(failing([compiler, str(source), "-o", str(tmp_path / "main")])) == []
-
-
-@pytest.mark.parametrize("arguments", [["-L/nowhere", "-lnosuchlib"], ["-march=nonsense"], ["-frobnicate"]])
-def test_a_wrong_option_of_another_compilation_is_not_claimed(arguments: list[str], tmp_path: Path) -> None:
-    compiler = tool("g++")
-    source = tmp_path / "main.cpp"
-    source.write_text("int main(){}")
-    assert classes(failing([compiler, str(source), *arguments, "-o", str(tmp_path / "main")])) == []
+    source.write_text(text)
+    assert classes(failing([tool("g++"), str(source), *options, "-o", str(tmp_path / "main")])) == []
 
 
 def test_a_requirement_that_pip_does_not_find_is_not_claimed(tmp_path: Path) -> None:

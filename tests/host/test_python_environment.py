@@ -101,9 +101,7 @@ def test_the_architectures_of_torch_are_those_of_its_own_list(bare, site, text, 
 def test_the_cmake_package_tells_the_abi_where_the_library_does_not(bare, site) -> None:
     put_torch(site, "2.5.1", "'12.4'", b"")
     put(site / "torch/share/cmake/Torch/TorchConfig.cmake", b'set(TORCH_CXX_FLAGS "-D_GLIBCXX_USE_CXX11_ABI=0")\n')
-    torch = look(bare).torch
-    assert torch is not None
-    assert torch.cxx11_abi is False
+    assert look(bare).torch.cxx11_abi is False
 
 
 def test_builds_of_flash_attention_and_packages_are_found(bare, site) -> None:

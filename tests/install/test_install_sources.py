@@ -120,10 +120,15 @@ def test_a_listed_wheel_that_was_never_published_makes_room_for_the_next(command
 
 def test_when_none_of_them_was_published_nothing_is_built_instead(command, published, environment) -> None:
     published.add("official", "2.8.3", seen=False, exists=False)
+    assert_refused(command, environment, 7, "answers 404")
+
+
+def assert_refused(command, environment, code: int, said: str) -> None:
+    """Nothing is installed, with that exit code and those words."""
     before = environment.contents()
     done = command()
-    assert done.code == 7
-    assert "answers 404" in done.err
+    assert done.code == code
+    assert said in done.err
     assert environment.contents() == before
 
 
@@ -222,11 +227,7 @@ def test_a_digest_that_the_catalog_lacks_is_that_of_the_releases_own_record(
 
 def test_other_bytes_than_the_record_names_are_refused(command, releases, environment) -> None:
     releases("2.8.3", recorded="0" * 64)
-    before = environment.contents()
-    done = command()
-    assert done.code == 6
-    assert f"expected {'0' * 64}" in done.err
-    assert environment.contents() == before
+    assert_refused(command, environment, 6, f"expected {'0' * 64}")
 
 
 def test_a_release_without_digests_leaves_one_question_and_a_flag(command, releases, environment) -> None:

@@ -112,26 +112,19 @@ def test_a_right_result_is_called_right_with_its_error_and_speed(run_on_fakes, l
     assert re.findall(r"([\d.]+) TFLOP/s", done.stdout) == ["5.5", "2.7"]
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(
+    ("variable", "value", "code", "said"),
+    [
+        *(("FAKE_FAULT", fault, 1, "\nWRONG\n") for fault in FAULTS),
+        ("FAKE_FAULT", "refusal", 1, "refused by the fake"),
+        ("FAKE_NO_DEVICE", "1", 77, "--gpus all"),
+    ],
+)
 @pytest.mark.parametrize("language", PROGRAMS)
-def test_a_wrong_result_is_called_wrong(run_on_fakes, language, fault) -> None:
-    done = run_on_fakes(language, FAKE_FAULT=fault)
-    assert done.returncode == 1
-    assert done.stdout.splitlines()[-1] == "WRONG"
-
-
-@pytest.mark.parametrize("language", PROGRAMS)
-def test_a_refusal_ends_with_its_text(run_on_fakes, language) -> None:
-    done = run_on_fakes(language, FAKE_FAULT="refusal")
-    assert done.returncode == 1
-    assert "refused by the fake" in done.stdout
-
-
-@pytest.mark.parametrize("language", PROGRAMS)
-def test_a_driver_that_serves_no_gpu_is_not_taken_for_a_missing_one(run_on_fakes, language) -> None:
-    done = run_on_fakes(language, FAKE_NO_DEVICE="1")
-    assert done.returncode == 77
-    assert "--gpus all" in done.stdout
+def test_what_is_wrong_is_said_and_is_the_exit_code(run_on_fakes, language, variable, value, code, said) -> None:
+    done = run_on_fakes(language, **{variable: value})
+    assert done.returncode == code
+    assert said in done.stdout
 
 
 def test_prebuilt_programs_run_where_nothing_can_be_compiled(built, moved_library, tmp_path) -> None:

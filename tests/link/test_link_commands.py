@@ -147,8 +147,6 @@ def test_a_folder_that_is_not_a_library_is_refused(damageable_library, damage, c
     done = link("flags", "--library", damageable_library)
     assert (done.returncode, done.stdout) == (code, "")
     assert said in done.stderr
-    assert "Traceback" not in done.stderr
-    assert "Internal error" not in done.stderr
 
 
 @pytest.mark.parametrize(

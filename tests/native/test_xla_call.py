@@ -137,22 +137,15 @@ def filled(args: ForwardArgs, device: int) -> ForwardArgs:
     return filled
 
 
-@pytest.mark.parametrize("ordinal", [2, 1])
-def test_a_frame_launches_what_the_c_function_launches(full, ordinal) -> None:
+@pytest.mark.parametrize(("ordinal", "device"), [(2, 2), (1, 1), (None, 1)])
+def test_a_frame_launches_what_the_c_function_launches(full, ordinal, device) -> None:
+    """An older XLA names no device, and means the current one."""
+    full.c.stub_set_current_device(1)
     args = problem(seqlen_q=77, head_dim=128)
     assert Xla(full, ordinal=ordinal).run(args, ADDRESSES)
     launched = full.launches()
-    full.fwd(filled(args, ordinal))
+    full.fwd(filled(args, device))
     assert launched
-    assert launched == full.launches()
-
-
-def test_an_older_xla_that_names_no_device_means_the_current_one(full) -> None:
-    full.c.stub_set_current_device(1)
-    args = problem()
-    assert Xla(full, ordinal=None).run(args, ADDRESSES)
-    launched = full.launches()
-    full.fwd(filled(args, 1))
     assert launched == full.launches()
 
 
@@ -163,32 +156,20 @@ def test_a_handler_may_be_captured_and_has_the_version_of_its_caller(full) -> No
     assert found.state == 0
 
 
-def test_what_the_c_function_refuses_is_an_error_with_its_text(full) -> None:
-    xla = Xla(full)
-    assert not xla.run(problem(head_dim=63), ADDRESSES)
-    assert "head_dim" in xla.errors[0]
-    assert full.launches() == []
-
-
-def test_a_program_on_a_cpu_launches_nothing_and_says_where_attention_runs(full) -> None:
-    xla = Xla(full, has_stream=False)
-    assert not xla.run(problem(), ADDRESSES)
-    assert "NVIDIA GPUs" in xla.errors[0]
-    assert xla.dropped == [0xBAD]
-    assert full.launches() == []
-
-
 @pytest.mark.parametrize(
-    "wrong",
+    ("fields", "wrong", "has_stream", "said"),
     [
-        {"places": [0, 8, 16, 24, ctypes.sizeof(ForwardArgs) - 4]},
-        {"places": [-8, 8, 16, 24, 32]},
-        {"places": [88]},
-        {"size": 2},
+        ({"head_dim": 63}, {}, True, "head_dim"),
+        ({}, {}, False, "NVIDIA GPUs"),
+        ({}, {"places": [0, 8, 16, 24, ctypes.sizeof(ForwardArgs) - 4]}, True, "another version"),
+        ({}, {"places": [-8, 8, 16, 24, 32]}, True, "another version"),
+        ({}, {"places": [88]}, True, "another version"),
+        ({}, {"size": 2}, True, "another version"),
     ],
 )
-def test_attributes_of_another_version_are_refused(full, wrong) -> None:
-    xla = Xla(full)
-    assert not xla.run(problem(), ADDRESSES, **wrong)  # type: ignore[arg-type]
-    assert "another version" in xla.errors[0]
+def test_what_cannot_be_called_launches_nothing_and_says_why(full, fields, wrong, has_stream, said) -> None:
+    xla = Xla(full, has_stream=has_stream)
+    assert not xla.run(problem(**fields), ADDRESSES, **wrong)
+    assert said in xla.errors[0]
+    assert xla.dropped == ([] if has_stream else [0xBAD])
     assert full.launches() == []

@@ -80,18 +80,14 @@ def test_failures_that_pass_are_tried_again(index, destination, statuses):
     assert fetch("demo", NAME, DIGEST, destination).read_bytes() == CONTENT
 
 
-def test_a_server_that_keeps_failing_is_named_with_its_answer(index, destination):
-    index.statuses = [503] * 9
-    with pytest.raises(NetworkError, match=r"127\.0\.0\.1.* answers 503"):
+@pytest.mark.parametrize(("status", "requests"), [(503, 3), (403, 1)])
+def test_a_server_that_keeps_failing_is_named_with_its_answer_and_a_refusal_is_not_tried_again(
+    index, destination, status, requests
+):
+    index.statuses = [status] * 9
+    with pytest.raises(NetworkError, match=rf"127\.0\.0\.1.* answers {status}"):
         fetch("demo", NAME, DIGEST, destination)
-    assert len(index.requests) == 3
-
-
-def test_a_refusal_is_not_tried_again(index, destination):
-    index.statuses = [403, 403]
-    with pytest.raises(NetworkError, match="answers 403"):
-        fetch("demo", NAME, DIGEST, destination)
-    assert len(index.requests) == 1
+    assert len(index.requests) == requests
 
 
 @pytest.mark.usefixtures("index")
@@ -210,44 +206,31 @@ def test_a_later_file_wins_and_a_command_section_wins_over_global(settings_free)
     assert settings.timeout == 7
 
 
-def test_the_file_that_is_named_replaces_the_users(settings_free, monkeypatch):
-    write(settings_free / USER / PIP_FILE, "[global]\nextra-index-url = https://user/\n")
-    write(settings_free / "mine.conf", "[global]\nindex-url = https://mine/\n")
-    monkeypatch.setenv("PIP_CONFIG_FILE", str(settings_free / "mine.conf"))
-    assert read_index_settings().indexes == ("https://mine/",)
+USERS, SITE = f"{USER}/{PIP_FILE}", f"etc/{PIP_FILE}"
 
 
-def test_the_null_device_as_file_turns_all_files_off(settings_free, monkeypatch):
-    write(settings_free / "etc" / PIP_FILE, "[global]\nindex-url = https://site/\n")
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    assert read_index_settings().indexes == (None,)
-
-
-def test_the_active_environments_file_is_read(settings_free, monkeypatch):
-    write(settings_free / "venv" / PIP_FILE, "[global]\nindex-url = https://venv/\n")
-    monkeypatch.setenv("VIRTUAL_ENV", str(settings_free / "venv"))
-    assert read_index_settings().indexes == ("https://venv/",)
-
-
-def test_variables_win_over_files_and_extra_indexes_follow(settings_free, monkeypatch):
-    write(
-        settings_free / USER / PIP_FILE,
-        "[global]\nindex-url = https://user/\nextra-index-url =\n    https://b/\n    https://c/\n",
-    )
-    monkeypatch.setenv("PIP_INDEX_URL", "https://variable/")
-    assert read_index_settings().indexes == ("https://variable/", "https://b/", "https://c/")
-
-
-def test_uvs_variables_are_read(settings_free, monkeypatch):
-    write(settings_free / USER / PIP_FILE, "[global]\nindex-url = https://user/\n")
-    monkeypatch.setenv("UV_DEFAULT_INDEX", "main=https://uv/")
-    monkeypatch.setenv("UV_INDEX", "https://one/?a=b two=https://two/")
-    assert read_index_settings().indexes == ("https://uv/", "https://one/?a=b", "https://two/")
-
-
-def test_no_index_leaves_none(monkeypatch):
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    assert read_index_settings().indexes == ()
+@pytest.mark.parametrize(
+    ("files", "variables", "indexes"),
+    [
+        ({USERS: "extra-index-url = https://user/", "mine.conf": "index-url = https://mine/"},
+         {"PIP_CONFIG_FILE": "HOME/mine.conf"}, ("https://mine/",)),
+        ({SITE: "index-url = https://site/"}, {"PIP_CONFIG_FILE": os.devnull}, (None,)),
+        ({f"venv/{PIP_FILE}": "index-url = https://venv/"}, {"VIRTUAL_ENV": "HOME/venv"}, ("https://venv/",)),
+        ({USERS: "index-url = https://user/\nextra-index-url =\n    https://b/\n    https://c/"},
+         {"PIP_INDEX_URL": "https://variable/"}, ("https://variable/", "https://b/", "https://c/")),
+        ({USERS: "index-url = https://user/"},
+         {"UV_DEFAULT_INDEX": "main=https://uv/", "UV_INDEX": "https://one/?a=b two=https://two/"},
+         ("https://uv/", "https://one/?a=b", "https://two/")),
+        ({}, {"PIP_NO_INDEX": "1"}, ()),
+    ],
+    ids=["a file that is named", "no file", "an environment's file", "variables before files", "uv's", "no index"],
+)  # fmt: skip
+def test_variables_choose_the_file_and_win_over_it(settings_free, monkeypatch, files, variables, indexes):
+    for place, text in files.items():
+        write(settings_free / place, f"[global]\n{text}\n")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value.replace("HOME", str(settings_free)))
+    assert read_index_settings().indexes == indexes
 
 
 @pytest.mark.parametrize("variable", ["PIP_CERT", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"])

@@ -4,7 +4,6 @@ import csv
 import json
 import os
 import runpy
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -59,12 +58,8 @@ def answering(folder: Path, document: Any) -> str:
     return str(program)
 
 
-def flashdepot(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return flashdepot_here(*arguments)
-
-
 def test_right_results_end_well_and_are_shown_with_their_bounds(tmp_path) -> None:
-    done = flashdepot("verify", "--python", answering(tmp_path, VERIFIED))
+    done = flashdepot_here("verify", "--python", answering(tmp_path, VERIFIED))
     assert done.returncode == 0
     assert "right    bf16  forward, head dim 64" in done.stderr
     assert "error 1.0e-03, allowed 4.0e-03" in done.stderr
@@ -73,13 +68,13 @@ def test_right_results_end_well_and_are_shown_with_their_bounds(tmp_path) -> Non
 
 def test_a_wrong_result_is_exit_code_6_and_named(tmp_path) -> None:
     wrong = {**VERIFIED, "rows": [ROW, {**ROW, "what": "backward", "error": 0.5, "ok": False}]}
-    done = flashdepot("verify", "--python", answering(tmp_path, wrong), "--quiet")
+    done = flashdepot_here("verify", "--python", answering(tmp_path, wrong), "--quiet")
     assert done.returncode == 6
     assert "1 results are wrong; the first: WRONG    bf16  backward" in done.stderr
 
 
 def test_an_environment_without_torch_is_exit_code_3() -> None:
-    done = flashdepot("verify", "--python", sys.executable)
+    done = flashdepot_here("verify", "--python", sys.executable)
     assert done.returncode == 3
     assert "has no torch" in done.stderr
     assert "--python PY" in done.stderr
@@ -90,13 +85,13 @@ def test_a_gpu_that_cannot_be_used_says_so(tmp_path) -> None:
     program = tmp_path / "python"
     program.write_text('#!/bin/sh\necho "RuntimeError: Found no NVIDIA driver on your system." >&2\nexit 1\n')
     program.chmod(0o755)
-    done = flashdepot("verify", "--python", str(program))
+    done = flashdepot_here("verify", "--python", str(program))
     assert done.returncode == 3
     assert "No GPU could be used" in done.stderr
 
 
 def test_speeds_are_shown_next_to_torchs_with_the_ratio(tmp_path) -> None:
-    done = flashdepot("bench", "--python", answering(tmp_path, MEASURED))
+    done = flashdepot_here("bench", "--python", answering(tmp_path, MEASURED))
     assert done.returncode == 0
     assert "330.0            300.0    1.10" in done.stdout
     assert len([line for line in done.stdout.splitlines() if line.startswith("forward")]) == 4
@@ -106,7 +101,7 @@ def test_the_batch_from_which_throughput_stops_growing_is_named(tmp_path) -> Non
     steps = [{"batch": b, "tflops": t, "memory_gb": 1.0} for b, t in ((1, 100.0), (2, 200.0), (4, 201.0))]
     problem = {"head_dim": 64, "heads": 32, "length": 1024, "causal": True, "backward": True}
     tuned = {**MEASURED, "tune_batch": {**problem, "steps": steps, "enough": 2, "largest": 7}}
-    done = flashdepot("bench", "--tune-batch", "--python", answering(tmp_path, tuned))
+    done = flashdepot_here("bench", "--tune-batch", "--python", answering(tmp_path, tuned))
     assert "bf16, forward + backward, head dim 64, 32 heads, length 1024, causal" in done.stdout
     assert "stops growing at batch 2; the largest that fits in memory is 7" in done.stdout
 
@@ -114,7 +109,7 @@ def test_the_batch_from_which_throughput_stops_growing_is_named(tmp_path) -> Non
 def test_a_batch_of_one_that_does_not_fit_is_said(tmp_path) -> None:
     problem = {"head_dim": 64, "heads": 32, "length": 1 << 24, "causal": True, "backward": True}
     tuned = {**MEASURED, "tune_batch": {**problem, "steps": [], "enough": None, "largest": None}}
-    done = flashdepot("bench", "--tune-batch", "--python", answering(tmp_path, tuned))
+    done = flashdepot_here("bench", "--tune-batch", "--python", answering(tmp_path, tuned))
     assert "Not even one sequence fits" in done.stdout
 
 
@@ -125,7 +120,7 @@ TUNED = {"gpu": "NVIDIA H200", "arch": 90, "torch": "2.11.0", "dtype": "bf16", "
 
 def test_the_table_that_dispatch_reads_is_written_with_its_source(tmp_path) -> None:
     path = tmp_path / "families.csv"
-    done = flashdepot("bench", "--tune", str(path), "--python", answering(tmp_path, TUNED))
+    done = flashdepot_here("bench", "--tune", str(path), "--python", answering(tmp_path, TUNED))
     assert done.returncode == 0, done.stderr
     assert "NVIDIA H200, torch 2.11.0, bf16, " in done.stderr
     assert "fa2 is the faster one at 1 of 2 points" in done.stderr
@@ -138,28 +133,29 @@ def test_the_table_that_dispatch_reads_is_written_with_its_source(tmp_path) -> N
 
 def test_a_flash_attn_with_nothing_to_choose_writes_no_table(tmp_path) -> None:
     path = tmp_path / "families.csv"
-    done = flashdepot("bench", "--tune", str(path), "--python", answering(tmp_path, {**TUNED, "rows": []}))
+    done = flashdepot_here("bench", "--tune", str(path), "--python", answering(tmp_path, {**TUNED, "rows": []}))
     assert (done.returncode, path.exists()) == (2, False)
     assert "no problem that both fa2 and fa4 can do here" in done.stderr
 
 
-def test_a_head_dim_without_a_kernel_is_not_tuned(tmp_path) -> None:
-    done = flashdepot("bench", "--tune", str(tmp_path / "families.csv"), "--head-dims", "80")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--tune", "families.csv", "--head-dims", "80"), "'80' names a head dim without a kernel"),
+        (("--plot", "speed.doc"), ".png or .svg"),
+    ],
+)
+def test_what_can_be_neither_tuned_nor_plotted_is_wrong_usage(tmp_path, words, said) -> None:
+    done = flashdepot_here("bench", "--python", answering(tmp_path, MEASURED), *words, cwd=tmp_path)
     assert done.returncode == 2
-    assert "'80' names a head dim without a kernel" in done.stderr
+    assert said in done.stderr
 
 
 def test_a_plot_is_written(tmp_path) -> None:
     pytest.importorskip("matplotlib")
-    done = flashdepot("bench", "--python", answering(tmp_path, MEASURED), "--plot", str(tmp_path / "speed.svg"))
+    done = flashdepot_here("bench", "--python", answering(tmp_path, MEASURED), "--plot", str(tmp_path / "speed.svg"))
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "speed.svg").read_bytes().startswith(b"<?xml")
-
-
-def test_a_plot_of_another_kind_is_wrong_usage(tmp_path) -> None:
-    done = flashdepot("bench", "--python", answering(tmp_path, MEASURED), "--plot", str(tmp_path / "speed.doc"))
-    assert done.returncode == 2
-    assert ".png or .svg" in done.stderr
 
 
 SCRIPTS = Path(prove.__file__).parent

@@ -54,18 +54,27 @@ def test_a_revoked_key_is_not_trusted_again(user, builder) -> None:
     assert user.json("keys", "ls")["keys"][0]["state"].startswith("revoked")
 
 
-@pytest.mark.skipif(os.name == "nt", reason="Windows has no such permissions")
-def test_a_key_that_others_may_read_signs_nothing(maker, team) -> None:
+@pytest.mark.parametrize(
+    ("change", "error", "said"),
+    [
+        pytest.param(
+            lambda path: path.chmod(0o640),
+            IntegrityError,
+            "can be read or written by others",
+            marks=pytest.mark.skipif(os.name == "nt", reason="Windows has no such permissions"),
+        ),
+        (
+            lambda path: path.write_text("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"),
+            UsageError,
+            "not an ed25519 key",
+        ),
+    ],
+    ids=["others may read it", "it is another file"],
+)
+def test_a_file_that_holds_no_secret_key_signs_nothing(maker, team, change, error, said) -> None:
     maker.key()
-    private(maker).chmod(0o640)
-    with pytest.raises(IntegrityError, match="can be read or written by others"):
-        maker.push(team, maker.store())
-
-
-def test_a_file_that_is_not_a_key_signs_nothing(maker, team) -> None:
-    maker.key()
-    private(maker).write_text("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n")
-    with pytest.raises(UsageError, match="not an ed25519 key"):
+    change(private(maker))
+    with pytest.raises(error, match=said):
         maker.push(team, maker.store())
 
 

@@ -22,21 +22,15 @@ def gpu(capability: str) -> Gpu:
     return Gpu(f"GPU {capability}", Architecture.parse(capability), 80 * 10**9)
 
 
-def test_native_is_every_kind_of_gpu_that_is_present() -> None:
-    host = make_host(gpus=(gpu("9.0"), gpu("8.6"), gpu("9.0")))
-    assert spell(choose_architectures(Gpus.NATIVE, host, oldest_gpu()).wanted) == "86,90"
-
-
-def test_native_without_a_gpu_takes_80_and_says_so() -> None:
-    choice = choose_architectures(Gpus.NATIVE, make_host(), oldest_gpu())
-    assert spell(choice.wanted) == "80"
-    assert "No NVIDIA GPU was found" in choice.note
-
-
-def test_native_leaves_out_a_gpu_that_is_too_old_next_to_one_that_is_not() -> None:
-    choice = choose_architectures(Gpus.NATIVE, make_host(gpus=(gpu("7.5"), gpu("8.9"))), oldest_gpu())
-    assert spell(choice.wanted) == "89"
-    assert "GPU 7.5" in choice.note
+@pytest.mark.parametrize(
+    ("gpus", "wanted", "note"),
+    [("9.0 8.6 9.0", "86,90", ""), ("", "80", "No NVIDIA GPU was found"), ("7.5 8.9", "89", "GPU 7.5")],
+)
+def test_native_is_every_kind_of_gpu_that_is_present_and_says_what_it_leaves_out(gpus, wanted, note) -> None:
+    host = make_host(gpus=tuple(map(gpu, gpus.split())))
+    choice = choose_architectures(Gpus.NATIVE, host, oldest_gpu())
+    assert spell(choice.wanted) == wanted
+    assert note in choice.note
 
 
 @pytest.mark.parametrize("option", ["75", "sm_70", "80,61"])
@@ -58,25 +52,24 @@ def sass(wanted: str, release: str) -> str:
     return spell(choose_sass(architectures(wanted), Version(release), architectures(CODES[release])))
 
 
-def test_machine_code_is_made_for_what_was_named() -> None:
-    assert sass("80,89", "13.0") == "80,89"
+@pytest.mark.parametrize(
+    ("wanted", "release", "made"), [("80,89", "13.0", "80,89"), ("121", "12.8", "120"), ("103", "12.8", "100")]
+)
+def test_machine_code_is_made_for_what_was_named_or_by_an_older_nvcc_for_its_generation(wanted, release, made) -> None:
+    assert sass(wanted, release) == made
 
 
-def test_an_older_nvcc_serves_a_newer_minor_version_with_code_of_the_same_generation() -> None:
-    assert sass("121", "12.8") == "120"
-    assert sass("103", "12.8") == "100"
-
-
-def test_an_architecture_that_no_nvcc_knows_is_refused() -> None:
-    with pytest.raises(MissingToolError, match=r"nvcc 13\.0 cannot make sm_95: its newest is sm_121") as caught:
-        sass("95", "13.0")
-    assert "--arch list" in caught.value.hint
-
-
-def test_an_architecture_that_nvcc_has_renamed_is_refused_with_the_releases_that_had_it() -> None:
-    with pytest.raises(MissingToolError) as caught:
-        sass("101", "13.0")
-    assert "needs nvcc 12.8 or newer up to 12.9" in caught.value.hint
+@pytest.mark.parametrize(
+    ("wanted", "said", "hint"),
+    [
+        ("95", r"nvcc 13\.0 cannot make sm_95: its newest is sm_121", "--arch list"),
+        ("101", "sm_101", "needs nvcc 12.8 or newer up to 12.9"),
+    ],
+)
+def test_an_architecture_that_nvcc_does_not_know_any_more_or_yet_is_refused(wanted, said, hint) -> None:
+    with pytest.raises(MissingToolError, match=said) as caught:
+        sass(wanted, "13.0")
+    assert hint in caught.value.hint
 
 
 def test_the_table_agrees_with_what_each_release_lists() -> None:

