@@ -1,3 +1,4 @@
+import ast
 import io
 import tracemalloc
 from pathlib import Path
@@ -6,6 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+import flashdepot
 from doctor.logs import classes, first, look
 from flashdepot.diagnose.explain import explain, explained
 from flashdepot.diagnose.explain.lines import read_chunks, strip_prefixes
@@ -14,6 +16,8 @@ from flashdepot.diagnose.explain.pattern import Screen
 from flashdepot.errors import CompileError, MissingToolError
 from flashdepot.model.host import CudaToolkit, Gpu, HostCompiler, HostRecord
 from flashdepot.model.target import Architecture, Platform, Version
+
+RUNTIME = Path(flashdepot.__file__).parent / "wheel" / "runtime"
 
 HOST = HostRecord(
     platform=Platform("linux", "x86_64"),
@@ -383,3 +387,18 @@ def test_a_name_that_an_import_should_have_given_is_never_certain() -> None:
 def test_what_takes_a_match_back_stands_near_it() -> None:
     error = "the detected CUDA version (12.2) mismatches the version that was used to compile PyTorch"
     assert classes(f"nvcc: compiler driver. {'x' * 500} {error}")[:1] == ["cuda-torch-mismatch"]
+
+
+def test_what_our_own_library_refuses_is_known() -> None:
+    """Every text with which its Python side refuses a call, with a word in place of each value."""
+    texts = [
+        "".join(part.value if isinstance(part, ast.Constant) else "q" for part in getattr(said, "values", [said]))
+        for file in sorted(RUNTIME.glob("*.py"))
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call)
+        if getattr(node.exc.func, "id", "") == "RuntimeError"
+        for said in node.exc.args[:1]
+        if isinstance(said, (ast.Constant, ast.JoinedStr))
+    ]
+    assert len(texts) > 20
+    assert not [text for text in texts if not classes(f"RuntimeError: {text}")]
