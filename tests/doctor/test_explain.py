@@ -336,6 +336,7 @@ def test_source_that_a_traceback_shows_proves_nothing_by_itself(log: str, *, cer
         f'let full = size.expect("{FULL}");',
         f'if full:\n    print(\n        "{FULL}"\n    )',
         f'TORCH_CHECK(is_sm80, "{FULL}");',
+        f'warnings.filterwarnings(\n    category=UserWarning,\n    message=r"{FULL}",\n)',
         f"for (const said of ['all well', '{FULL}',\n  '{FULL}'])",
     ],
 )

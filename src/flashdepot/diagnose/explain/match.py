@@ -43,7 +43,7 @@ _IS_RAISE = re.compile(
     rb"\W*(?:(?:except|else|if)\b[^:]{0,60}: )?(?:raise [\w.]+\(|assert .*, *\(?f?[\"'])|.*(?:\.expect|\bprint(?:ln!|f)?|panic!)\([\"']"
 )
 _IS_CALL = re.compile(rb"\W*(?![\w.]*(?:Error|Exception) ?\()[A-Za-z_][\w.]* ?\([^\"']*[\"']")
-_IS_TEXT = re.compile(rb"\s*[fr]?[\"'].+[\"'][\]),;}]*\s*$")
+_IS_TEXT = re.compile(rb"\W*(?:\w+ ?[=,] ?)?[bfr]?[\"'].+[\"'][\]),;}]*\s*$")
 _IS_ERROR = re.compile(rb"\W*(?:\w+\.)*[A-Z]\w*(?:Error|Exception): ")
 
 _OWN_TOOLS = frozenset({"cmake", "git"})
@@ -353,7 +353,7 @@ class _Piece(msgspec.Struct, frozen=True):
         """Whether the line is of a program that nobody ran here: it raises, or calls something with a text."""
         line, before = self._lines(found)
         called = _IS_CALL.match(line) and line.rstrip().endswith((b")", b");", b","))
-        goes_on = _IS_TEXT.match(line) and before.rstrip().endswith((b"(", b",", b'"', b"'"))
+        goes_on = _IS_TEXT.match(line) and before.rstrip().endswith((b"(", b"[", b",", b'"', b"'"))
         return bool(_IS_RAISE.match(line) or called or goes_on)
 
     def _lines(self, found: re.Match[bytes]) -> tuple[bytes, bytes]:

@@ -74,7 +74,7 @@ def voice_of(text: bytes, start: int, stop: int, *, sentence: bool) -> Voice:
     around = min(_sum(line), _sum(f"{before} {behind}"))
     quoted = (one.start() <= len(before) and len(before) + len(found) <= one.end() for one in _QUOTED.finditer(line))
     if around < _RETOLD and any(quoted):
-        return Voice.DOUBTFUL if around >= _DOUBTFUL else Voice.PRINTED
+        return Voice.DOUBTFUL if heading or around >= _DOUBTFUL else Voice.PRINTED
     if around >= _WRITTEN:
         return Voice.WRITTEN
     return Voice.DOUBTFUL if heading or (alone and around >= _DOUBTFUL) else Voice.PRINTED
