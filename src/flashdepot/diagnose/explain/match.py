@@ -44,6 +44,8 @@ _IS_RAISE = re.compile(
 )
 _IS_CALL = re.compile(rb"\W*(?![\w.]*(?:Error|Exception) ?\()[A-Za-z_][\w.]* ?\([^\"']*[\"']")
 _IS_TEXT = re.compile(rb"\W*(?:\w+ ?[=,] ?)?[bfr]?[\"'].+[\"'][\]),;}]*\s*$")
+_CONTINUES = re.compile(rb"\W*(?i:using|falling back|switching|continuing|defaulting|skipping)\b")
+_IS_RAISED_BY_NAME = re.compile(r"(?:\w+\.)*[A-Z]\w*(?:Error|Exception): ")
 _IS_ERROR = re.compile(rb"\W*(?:\w+\.)*[A-Z]\w*(?:Error|Exception): ")
 
 _OWN_TOOLS = frozenset({"cmake", "git"})
@@ -239,7 +241,7 @@ class _Search:
         context = (suggested and rule.likely_context) or rule.context
         unless = rule.unless + rule.likely_unless if suggested else rule.unless
         own = rule.own and hit.step is not None and _speaks_for_itself(hit.step)
-        if hit.step is None and not self._may_be_of_a_step(rule):
+        if hit.step is None and not (_IS_RAISED_BY_NAME.match(hit.line.text) or self._may_be_of_a_step(rule)):
             return False
         seen = (own or not context or not self._seen.isdisjoint(context)) and self._seen.isdisjoint(unless)
         return seen and not machine.vetoes(rule.veto, hit.line.text, self.facts)
@@ -325,7 +327,7 @@ class _Piece(msgspec.Struct, frozen=True):
     def _weigh(self, rule: LogRule, pattern: Pattern, found: re.Match[bytes]) -> _Weight:
         """What a match is worth: a program printed it because something failed, and neither warns nor shows its source."""
         near, source = self._near(found), self._is_source(found)
-        if any(other.search(near) for other in (_DOES_WITHOUT, *rule.ignore)):
+        if _CONTINUES.match(self._next(found)) or any(other.search(near) for other in (_DOES_WITHOUT, *rule.ignore)):
             return _Weight.NOTHING
         if _IS_TEMPLATE.search(near) if source else self._is_code(found):
             return _Weight.NOTHING
@@ -343,6 +345,11 @@ class _Piece(msgspec.Struct, frozen=True):
         text = self.chunk.text
         begin = text.rfind(b"\n", 0, found.end()) + 1
         return text[max(begin, found.start() - _NEAR) : min(_end_of_line(text, found.end()), found.end() + _NEAR)]
+
+    def _next(self, found: re.Match[bytes]) -> bytes:
+        """The end of the line of a match and the next line, where a program says how it continues."""
+        begin = _end_of_line(self.chunk.text, found.end())
+        return self.chunk.text[begin : min(_end_of_line(self.chunk.text, begin + 1), begin + _NEAR)]
 
     def _is_source(self, found: re.Match[bytes]) -> bool:
         """Whether the line is source that a traceback shows: a frame stands before it, or its number in it."""

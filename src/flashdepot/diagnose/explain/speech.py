@@ -35,7 +35,7 @@ _STATES = re.compile(
 )
 """Where a program's own words begin: the name of an error and a colon, or a file and a line."""
 _PROGRAMS = re.compile(
-    r"(?:Caused by|hint|[\w.+-]+): |[A-Z]{4,8}\W|[A-Z] \S+:\d+\]|[\[(]?\d+[-:/]\d|[\[(]\w+[ =\w]*\d[\])]"
+    r"(?:Caused by|hint|[\"']?[\w.+-]+[\"']?): |[A-Z]{4,8}\W|[A-Z] \S+:\d+\]|[\[(]?\d+[-:/]\d|[\[(]\w+[ =\w]*\d[\])]"
 )
 """How a line begins that a program printed: with its name, a level, a place in its source, or a time."""
 
