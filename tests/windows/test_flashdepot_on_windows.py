@@ -38,7 +38,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
         ("check python.exe", 2, "python.exe"),
         ("link flags", 4, "flashdepot get"),
         ("get --arch 90", 3, "flashdepot get --target windows-x86_64"),
-        ("doctor build", 3, "In WSL on this machine"),
+        ("doctor build", 3, "wsl bash -lc"),
         ("doctor install", 3, "has no PyTorch"),
         ("install --dry-run --arch 90", 3, "PyTorch"),
     ],
@@ -76,6 +76,11 @@ def test_keys_are_made_and_a_remote_of_a_folder_is_read(on_windows: Run, tmp_pat
     for words in ("remote ls", "depot sync team"):
         done = on_windows(*words.split())
         assert done.returncode == 0, done.stderr
+    (tmp_path / "shared").rename(tmp_path / "away")
+    done = on_windows("get", "--profile", "quick", "--arch", "90")
+    assert (done.returncode, "wsl bash -lc" in done.stderr) == (3, True), (
+        "nobody has device code, and nothing is fetched"
+    )
 
 
 @pytest.mark.skipif(

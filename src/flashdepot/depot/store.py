@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
@@ -35,8 +35,8 @@ class NoRemotes:
     What a remote lacks or does wrong is a miss and a warning, and never an error of the caller.
     """
 
-    def all(self) -> Sequence[object]:
-        """Every remote."""
+    def usable(self) -> Iterable[object]:
+        """Each remote that may be asked and has not failed."""
         return ()
 
     def first(self, ask: Callable[[Any], _T | None]) -> _T | None:  # noqa: ARG002

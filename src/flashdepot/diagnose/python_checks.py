@@ -114,6 +114,8 @@ def _torch(case: Case, python: PythonEnvironment) -> Iterator[Diagnosis]:
     """A PyTorch that is not there, or cannot use an NVIDIA GPU."""
     found = python.torch
     get_torch = _install(python, "--upgrade", "torch")
+    if case.record.platform.system == "windows":  # PyPI's has no CUDA there
+        get_torch = _of_cuda(get_torch, "cu128")
     if found is None:
         seen = f"{python.prefix} has no PyTorch."
         why = "flash_attn is for PyTorch's tensors, and imports it; a source build stops at 'No module named torch'."
@@ -212,5 +214,8 @@ def _install(python: PythonEnvironment, *arguments: str) -> str:
 
 
 def _replace_torch(python: PythonEnvironment, build: str) -> str:
-    reinstall = _install(python, "--reinstall", "torch")
-    return f"{reinstall}, from PyTorch's own index for {build} (pytorch.org, 'Get started', names it)"
+    return _of_cuda(_install(python, "--reinstall", "torch"), build)
+
+
+def _of_cuda(command: str, build: str) -> str:
+    return f"{command}, from PyTorch's own index for {build} (pytorch.org, 'Get started', names it)"

@@ -135,7 +135,7 @@ def build_disks(case: Case) -> Iterator[Diagnosis]:
     depot, temp = case.record.disk("depot"), case.record.disk("temp")
     for disk, fix in (
         (depot, "Free space there ('flashdepot depot gc' shows what it would free), or use another: --depot DIR"),
-        (temp, "Free space there, or use another folder: export TMPDIR=/var/tmp"),
+        (temp, f"Free space there, or use another folder: {_temporary(case)}"),
     ):
         if disk is None or disk.free >= _DISK_COMFORTABLE:
             continue
@@ -151,22 +151,27 @@ def build_disks(case: Case) -> Iterator[Diagnosis]:
     if temp is not None and temp.filesystem in _MEMORY_FILE_SYSTEMS:
         seen = f"The temporary folder {temp.path} is in memory ({temp.filesystem})."
         why = "What compilers write there, up to 1 GB each, is taken from the memory that they need."
-        yield warning("disk-full", seen, why, "Use a folder on a disk: export TMPDIR=/var/tmp")
+        yield warning("disk-full", seen, why, f"Use a folder on a disk: {_temporary(case)}")
 
 
 def install_disks(case: Case) -> Iterator[Diagnosis]:
     """Little space for a wheel, and file systems that a file cannot be renamed across."""
     cache, temp = case.record.disk("cache"), case.record.disk("temp")
     apart = temp if cache is None or temp is None or temp.device != cache.device else None
-    for disk, variable in ((cache, "XDG_CACHE_HOME"), (apart, "TMPDIR")):
+    for disk, fix in ((cache, "export XDG_CACHE_HOME=DIR"), (apart, _temporary(case))):
         if disk is not None and disk.free < _DISK_NEEDED:
             seen = f"{disk.free / GB:.1f} GB are free on the disk of {disk.path} ({disk.use})."
             why = "A wheel of FlashAttention has up to 0.3 GB, and is there packed and unpacked."
-            yield warning("disk-full", seen, why, f"Free space there, or use another folder: export {variable}=DIR")
+            yield warning("disk-full", seen, why, f"Free space there, or use another folder: {fix}")
     if cache is not None and temp is not None and cache.device != temp.device:
         seen = f"{temp.path} and {cache.path} are on different file systems."
         why = (
             "upstream's setup.py renames the wheel that it fetched from one to the other: 'Invalid cross-device link'."
         )
-        fix = "Should pip say so: TMPDIR=~/.cache/tmp pip install ... (flashdepot copies, and is not concerned)"
+        fix = f"Should pip say so, first: {_temporary(case, str(cache.path))} (flashdepot copies, and is not concerned)"
         yield note("cross-device-link", seen, why, fix)
+
+
+def _temporary(case: Case, folder: str = "DIR") -> str:
+    """The command that moves temporary files."""
+    return f"set TMP={folder}" if case.record.platform.system == "windows" else f"export TMPDIR={folder}"

@@ -208,7 +208,7 @@ def folders(case: Case) -> Iterator[Diagnosis]:
         why = "Source trees with their submodules have longer ones: files of them seem not to be there."
         fix = (
             "As administrator: reg add HKLM\\SYSTEM\\CurrentControlSet\\Control\\FileSystem /v LongPathsEnabled "
-            "/t REG_DWORD /d 1 /f & git config --system core.longpaths true"
+            "/t REG_DWORD /d 1 /f   For git: git config --system core.longpaths true"
         )
         yield warning("win-long-path", seen, why, fix)
 

@@ -52,6 +52,8 @@ class Family(ABC):
     """Where its source trees come from."""
     is_usual: bool = True
     """Whether the profile ``full`` has it where it was tested; one that is not is only built where somebody names it."""
+    needs_nvcc: bool = True
+    """Whether nvcc compiles its kernels, which it does on no Windows."""
     c_layer_words: tuple[str, ...] = ()
     """What its folder of the C layer is also compiled with: include folders and macros."""
 

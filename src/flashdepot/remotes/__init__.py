@@ -51,7 +51,7 @@ class Remotes(NoRemotes):
 
     def first(self, ask: Callable[[OpenRemote], _T | None]) -> _T | None:
         """The first answer that is one, of all remotes in order; one that fails is not asked again."""
-        for remote in self._usable():
+        for remote in self.usable():
             try:
                 if answer := ask(remote):
                     return answer
@@ -61,7 +61,7 @@ class Remotes(NoRemotes):
 
     def share(self, depot: Depot, manifest: Manifest, events: Events) -> None:
         """See :class:`NoRemotes`."""
-        for remote in self._usable():
+        for remote in self.usable():
             if remote.settings.push:
                 from flashdepot.remotes.push import push  # noqa: PLC0415  (most remotes are only read)
 
@@ -91,8 +91,8 @@ class Remotes(NoRemotes):
             self._opened = [OpenRemote(trust, self._warn) for trust in trust_of(settings)]
         return self._opened
 
-    def _usable(self) -> Iterator[OpenRemote]:
-        """Each remote that may be asked and has not failed."""
+    def usable(self) -> Iterator[OpenRemote]:
+        """See :class:`NoRemotes`."""
         for remote in self.all():
             from flashdepot.net.fetch import offline  # noqa: PLC0415  (neither a hit nor a user without remotes asks anything)
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from flashdepot.build.library import BuildPlan, Options, build_library, compile_afresh, foresee_build, prepare
 from flashdepot.build.local import reserve
-from flashdepot.build.schedule import HOST_SIDE, Capacity, Job, Outlook, c_layer, foresee, link_seconds
+from flashdepot.build.schedule import HOST_SIDE, Capacity, Job, Outlook, foresee, link_seconds
 from flashdepot.depot import Depot
 from flashdepot.depot.actions import ActionRecord
 from flashdepot.errors import IncompatibleError, UsageError
@@ -73,7 +73,7 @@ class Making:
                 f"Nothing is built for {platform}: there are {', '.join(targets)}.",
                 hint=f"Build for the system that it should run on: --target {targets[0]}",
             )
-        if not self.depot.remotes.all() and next(self.depot.actions.files(), None) is None:  # nobody has device code
+        if not any(self.depot.remotes.usable()) and not any(self.depot.actions.files()):  # nobody has device code
             require_compiling(self.host.platform)
         return foresee_toolchain(self.need.cuda, self.host, request.gpus, driver=request.driver, host_side=True)
 
@@ -176,9 +176,11 @@ class Making:
         """What it usually takes when nothing was compiled before, and some things must be fetched first."""
         selection = self.need.request.selection
         if this_platform().system == "windows":  # device code is a remote's
-            host_sides = [Job(unit.name, HOST_SIDE.seconds, HOST_SIDE.peak) for unit in selection.units]
-            outlook = foresee([*host_sides, *c_layer()], (), _capacity(self.limits))
-            return self._forecast((), outlook, self.fetches, len(host_sides))
+            made = frozenset(unit for unit in selection.units if not family_of(unit.family).needs_nvcc)
+            host_sides = [Job(unit.name, HOST_SIDE.seconds, HOST_SIDE.peak) for unit in selection.units - made]
+            jobs = usual_jobs(replace(selection, units=made), len(self.need.request.gpus), Options().front_end)
+            outlook = foresee([*host_sides, *jobs], (), _capacity(self.limits))
+            return self._forecast(made, outlook, self.fetches, len(host_sides))
         return self._forecast(selection.units, self._outlook(selection), self.fetches)
 
     def _exact(self, plan: BuildPlan, outlook: Outlook) -> Forecast:

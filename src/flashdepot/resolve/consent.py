@@ -91,13 +91,12 @@ def sentence(forecast: Forecast) -> str:
         rest = f"{what}; {takes}" if forecast.memory else f"{what}, about {duration(forecast.seconds)}"
         return f"All {forecast.units} kernels are compiled already: {rest}."
     parts = [f"To compile: {left} kernels"]
+    known = "is compiled already" if forecast.is_exact else "must come from remotes"
     if not left:
-        known = f"The device code of all {forecast.units} kernels {'is compiled already' if forecast.is_exact else 'comes from remotes'}"
-        parts = [f"{known}. To compile: the host side of {around}, and the C layer"]
+        all_of_it = f"The device code of all {forecast.units} kernels {known}"
+        parts = [f"{all_of_it}. To compile: the host side of {around}, and the C layer"]
     elif around:
-        parts.append(
-            f"the device code of {forecast.compiled} more is compiled already, the host side of {around} of them is not"
-        )
+        parts.append(f"the device code of {forecast.compiled} more {known}, the host side of {around} of them is not")
     elif forecast.compiled:
         parts.append(f"{forecast.compiled} more are compiled already")
     parts.append(takes)

@@ -136,8 +136,9 @@ def require_compiling(platform: Platform) -> None:
     if platform.system == "windows":
         raise MissingToolError(
             "No device code is compiled on Windows: nvcc takes only Microsoft's compiler there.",
-            hint="In WSL on this machine, or on Linux: flashdepot get --target windows-x86_64. "
-            "What a remote or an index has needs no nvcc.",
+            # A login shell finds what pipx and uv install.
+            hint='In WSL, with flashdepot there and the other options of this command: wsl bash -lc "flashdepot get --target '
+            'windows-x86_64 --out flashattention". What a remote or an index has needs no nvcc.',
         )
 
 

@@ -31,6 +31,7 @@ class Fa4(Family):
     oldest_gpu = Architecture(9, 0)
     """Hopper: the kernels use its tensor memory accelerator and warp group products."""
     sources = Sources(Fa4Layout(), published)
+    needs_nvcc = False
     c_layer_words = ("-I{native}",)
     """Its objects call functions that stand on the run time over the driver."""
 
