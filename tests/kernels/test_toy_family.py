@@ -78,7 +78,7 @@ def test_a_request_that_names_it_asks_for_its_kernels_and_its_source(tmp_path) -
 def kernel(tmp_path: Path, tree: SourceTree, recipe: Recipe) -> Path:
     """The object of its kernel in a depot, compiled by the family's action the first time, and found the second."""
     provided = TOY.provide(recipe.target.platform, tmp_path, print)
-    planned = family_of("toy").compiler.actions(recipe, tree.identified, COMPILERS)
+    planned = family_of("toy").compiler.actions(recipe, tree, COMPILERS)
     depot = Depot(tmp_path / "depot")
     places = PlaceNames((("toy", tree.root), *provided.items()))
     for compiled in ({"toy_kernel"}, set()):
@@ -100,7 +100,7 @@ def header(recipe: Recipe, tree: SourceTree) -> str:
     fa2 = Identified(recipe.upstreams["fa2"], recipe.selection.units, recipe.selection.features)
     lines = [
         line
-        for family, source in (("fa2", fa2), ("toy", tree.identified))
+        for family, source in (("fa2", fa2), ("toy", tree))
         for line in family_of(family).compiler.config_lines(recipe.selection, recipe.target.sass, source)
     ]
     return config_header(recipe, lines)
@@ -148,7 +148,7 @@ def test_it_is_in_the_plan_and_in_the_generated_header(tree, recipe) -> None:
 
 
 def test_its_costs_are_its_own(recipe, tree) -> None:
-    (action,) = TOY.actions(recipe, tree.identified, COMPILERS)
+    (action,) = TOY.actions(recipe, tree, COMPILERS)
     assert prior(action, recipe) == costs([UNIT])[0] == TOY.estimate(UNIT, frozenset(), 1, "shared")
 
 

@@ -66,7 +66,7 @@ def test_a_branch_becomes_a_tree_with_cutlass_and_its_commits_on_record(reposito
     assert tree.units == UNITS
     assert (tree.id.version, tree.id.origin) == ("9.9.9", f"git+{repository.as_uri()}")
     assert tree.id.commits == {".": head(repository), "csrc/cutlass": head(tmp_path / "forge/cutlass")}
-    assert tree.identified == identify(spec(repository), cache)
+    assert tree == identify(spec(repository), cache)
     assert not (tree.root / "csrc/composable_kernel").exists()
     assert not list(tree.root.rglob(".git"))
 

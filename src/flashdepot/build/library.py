@@ -84,7 +84,7 @@ class BuildPlan(msgspec.Struct, frozen=True):
         return tuple(
             action
             for family, tree in self.trees.items()
-            for action in family_of(family).compiler.actions(self.recipe, tree.identified, self.compilers)
+            for action in family_of(family).compiler.actions(self.recipe, tree, self.compilers)
         ) + tuple(c_layer_actions(self.recipe, self.compilers, {f: family_of(f).c_layer_words for f in self.trees}))
 
     def places(self, generated: Path) -> PlaceNames:
@@ -152,7 +152,7 @@ def _engine(plan: BuildPlan, depot: Depot, limits: Limits, progress: BuildProgre
     lines = [
         line
         for family, tree in plan.trees.items()
-        for line in family_of(family).compiler.config_lines(recipe.selection, recipe.target.sass, tree.identified)
+        for line in family_of(family).compiler.config_lines(recipe.selection, recipe.target.sass, tree)
     ]
     _written(generated / CONFIG_HEADER, config_header(recipe, lines))
     executor, environment = _executor(plan, limits, progress, work, generated), plan.toolchain.whole_environment()

@@ -83,6 +83,16 @@ def platform_words(wheel: PublishedWheel) -> str:
     return f"{system} {machine}{floor}"
 
 
+def package_words(wheel: PublishedWheel) -> str:
+    """The version, after the distribution's name where that is not flash-attn."""
+    return wheel.version if wheel.distribution == "flash-attn" else f"{wheel.distribution} {wheel.version}"
+
+
+def abi_word(wheel: PublishedWheel) -> str:
+    """Which C++ ABI it is for: ``new``, ``old``, or nothing where nobody knows."""
+    return {True: "new", False: "old", None: ""}[wheel.cxx11_abi]
+
+
 def by_version(text: str) -> Version:
     """What to sort versions by, those of CUDA and torch too; nothing comes before everything."""
     return Version(text or "0")
@@ -169,12 +179,11 @@ def summaries(wheels: Iterable[PublishedWheel]) -> list[Summary]:
 
 def _row(group: list[PublishedWheel]) -> MatrixRow:
     wheel = group[0]
-    package = wheel.version if wheel.distribution == "flash-attn" else f"{wheel.distribution} {wheel.version}"
     return MatrixRow(
-        package=package,
+        package=package_words(wheel),
         torch=wheel.torch,
         cuda=wheel.cuda,
-        cxx11_abi={True: "new", False: "old", None: ""}[wheel.cxx11_abi],
+        cxx11_abi=abi_word(wheel),
         platform=platform_words(wheel),
         source=wheel.source,
         seen=wheel.seen,

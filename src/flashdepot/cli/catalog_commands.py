@@ -12,7 +12,9 @@ from flashdepot.api import wheels as api
 from flashdepot.catalog import Catalog
 from flashdepot.catalog.matrix import (
     Filter,
+    abi_word,
     in_ranges,
+    package_words,
     platform_words,
     python_of,
     release_name,
@@ -208,12 +210,11 @@ def _write_page(loaded: Catalog, path: Path) -> None:
 
 
 def _cells(wheel: PublishedWheel) -> tuple[str, ...]:
-    package = wheel.version if wheel.distribution == "flash-attn" else f"{wheel.distribution} {wheel.version}"
     return (
-        package,
+        package_words(wheel),
         wheel.torch,
         wheel.cuda,
-        {True: "new", False: "old", None: ""}[wheel.cxx11_abi],
+        abi_word(wheel),
         python_of(wheel),
         platform_words(wheel),
         wheel.source,

@@ -11,20 +11,19 @@ from typing import Any
 
 import click
 
-from flashdepot.cli.common import View, command, flag, is_quiet, option, options, path_option
+from flashdepot.cli.common import View, command, flag, is_quiet, option, options, path_option, python_option
 from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.kernels.fa4.speed import write_table
 from flashdepot.kernels.fa4.variants import HEAD_DIMS
 from flashdepot.prove.environment import draw, interpreter, run_script
 
-_python_option = option("--python PY  Interpreter of the environment.  [default: the active one, or the nearest .venv]")
 _VERIFY_LIMIT = 300
 _BENCH_LIMIT = 3600
 TUNED_LENGTHS = "128,256,512,1024,2048,4096,8192,16384"
 
 
 @command("flashdepot verify", "flashdepot verify --python .venv/bin/python --json")
-@options(_python_option)
+@options(python_option)
 def verify(python: str | None) -> View:
     """Check on this machine's GPU that the installed flash_attn computes the right numbers.
 
@@ -60,7 +59,7 @@ def _verify_line(row: Mapping[str, Any]) -> str:
     "flashdepot bench --tune families.csv",
 )
 @options(
-    _python_option,
+    python_option,
     option("--head-dims 64,128  Head dims.  [default: 64,128; with --tune, every kernel's]"),
     option("--lengths 1024,...  Sequence lengths.  [default: 1k to 16k; with --tune, from 128]"),
     option("--dtype  Element type.  [default: bf16]", type=click.Choice(["bf16", "fp16"]), default="bf16"),

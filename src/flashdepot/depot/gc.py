@@ -18,7 +18,6 @@ from flashdepot.depot.actions import read_intent
 from flashdepot.depot.layout import (
     USE_RESOLUTION,
     Fingerprint,
-    hidden_sibling,
     inside,
     is_leftover,
     key_of,
@@ -29,7 +28,7 @@ from flashdepot.depot.layout import (
 from flashdepot.depot.store import Depot
 from flashdepot.depot.workspaces import abandoned_locks, in_use, lock_path, remove_stale, started, workspaces
 from flashdepot.errors import IntegrityError
-from flashdepot.files.atomic import disk_errors
+from flashdepot.files.atomic import disk_errors, hidden_sibling
 from flashdepot.files.locks import lock_file, try_lock_file
 
 

@@ -109,11 +109,6 @@ def key_of(path: Path) -> str:
     return path.name.partition(".")[0]
 
 
-def hidden_sibling(path: Path) -> Path:
-    """A name next to ``path`` that nobody else uses. If a kill leaves it behind, gc removes it."""
-    return path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
-
-
 def is_leftover(path: Path) -> bool:
     """Whether a name is a temporary one, next to the file it was to become."""
     return path.name.startswith(".") and path.name.endswith((".tmp", ".tmp.part", ".tmp.old"))

@@ -18,9 +18,9 @@ from typing import Any
 import msgspec
 
 from flashdepot.depot.blobs import Blobs
-from flashdepot.depot.layout import DepotLayout, hidden_sibling, inside, is_leftover, key_of, remove
+from flashdepot.depot.layout import DepotLayout, inside, is_leftover, key_of, remove
 from flashdepot.errors import IntegrityError, MissingToolError, NewerError, UsageError
-from flashdepot.files.atomic import disk_errors
+from flashdepot.files.atomic import disk_errors, hidden_sibling
 from flashdepot.files.documents import read_record, write_record
 from flashdepot.files.folders import KnownDigests, contents, differences
 from flashdepot.model.codec import read

@@ -100,13 +100,18 @@ def explain_disk_error(error: OSError, folder: Path | None) -> FlashdepotError |
     return None
 
 
+def hidden_sibling(path: Path) -> Path:
+    """A name next to ``path`` that nobody else uses. If a kill leaves it behind, gc removes it."""
+    return path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
+
+
 @contextlib.contextmanager
 def atomic_file(path: Path, mode: int = 0o644) -> Iterator[Path]:
     """Give a temporary file next to ``path`` that takes its place, whole and on disk, if the block ends well."""
     if not path.name:  # the empty path is the current folder
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
+    temporary = hidden_sibling(path)
     try:
         yield temporary
         with temporary.open("r+b") as file:  # Windows flushes only what is open for writing

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from flashdepot.errors import IntegrityError
-from flashdepot.files.atomic import disk_errors, sha256_file
+from flashdepot.files.atomic import disk_errors, hidden_sibling, sha256_file
 from flashdepot.files.documents import read_record, write_record
 from flashdepot.model.codec import digest_of
 
@@ -159,7 +159,7 @@ def make_whole(folder: Path, fill: Callable[[Path], None], tree: str | None = No
 def _make(folder: Path, fill: Callable[[Path], None], tree: str | None) -> None:
     from shutil import rmtree  # noqa: PLC0415  (a depot hit makes no folder)
 
-    temporary = folder.with_name(f".{folder.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
+    temporary = hidden_sibling(folder)
     with disk_errors(folder.parent):
         folder.parent.mkdir(parents=True, exist_ok=True)
         try:

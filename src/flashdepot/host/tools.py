@@ -109,18 +109,9 @@ def identify_toolkit(nvcc: Path, found_by: str) -> CudaToolkit | None:
         return None
     root = Path(os.path.realpath(Path(top[1].strip()) if top else nvcc.resolve().parent.parent))
     try:
-        looked = inspect(root)
+        return inspect(root).toolkit(found_by)
     except FlashdepotError:
         return _without_its_folder(nvcc, root, found_by)
-    return CudaToolkit(
-        root=str(root),
-        version=looked.version,
-        found_by=found_by,
-        missing=looked.missing,
-        codes=looked.codes,
-        newest_gcc=looked.newest_gcc,
-        newest_clang=looked.newest_clang,
-    )
 
 
 def _without_its_folder(nvcc: Path, root: Path, found_by: str) -> CudaToolkit | None:

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 from packaging.version import Version
-from packaging.version import Version as PackageVersion
 
 from flashdepot.facts.gpus import KnownArchitecture, known_architectures
 from flashdepot.model.index_record import IndexedWheel
@@ -193,13 +192,13 @@ def best_for(
     ]
     serving.sort(key=lambda wheel: (wheel.uploaded, wheel.filename), reverse=True)
     serving.sort(key=lambda wheel: wheel.size)
-    serving.sort(key=lambda wheel: (PackageVersion(PackageVersion(wheel.version).public), wheel.cuda), reverse=True)
+    serving.sort(key=lambda wheel: (Version(Version(wheel.version).public), wheel.cuda), reverse=True)
     return serving[0] if serving else None
 
 
 def contents_of(wheel: IndexedWheel) -> str:
     """The words of a version that name families and kernels: ``inference``, ``fa2.fa4.full``."""
-    words = (PackageVersion(wheel.version).local or "").split(".")
+    words = (Version(wheel.version).local or "").split(".")
     first = next((n for n, word in enumerate(words) if re.fullmatch(r"cu\d{3,}", word)), -1) + 1
     return ".".join(word for word in words[first:] if not re.fullmatch(r"sm\d+[af]?", word))
 

@@ -168,11 +168,10 @@ def foresee_toolchain(
             require_compiling(host.platform)
         return Foreseen(None, "device code from remotes", provided_version())
     if isinstance(option, Path):
-        nvcc = inspect(named_root(option))
-        if problem := _unfit(nvcc, host, wanted, driver=None):
-            raise MissingToolError(f"The CUDA toolkit in {nvcc.root} {problem}.")
-        named = CudaToolkit(str(nvcc.root), nvcc.version, "--cuda", codes=nvcc.codes)
-        return Foreseen(named, f"asked for: --cuda {option}", nvcc.version, named=True)
+        named = inspect(named_root(option)).toolkit("--cuda")
+        if problem := _unfit(named, host, wanted, driver=None):
+            raise MissingToolError(f"The CUDA toolkit in {named.root} {problem}.")
+        return Foreseen(named, f"asked for: --cuda {option}", named.version, named=True)
     version = option if isinstance(option, Version) else None
     rejected: list[str] = []
     if asks_machine(option, host.platform, driver):
@@ -184,15 +183,14 @@ def foresee_toolchain(
     asked = version or (None if _driver_serves_ours(host.platform, driver) else OLDER_CUDA)
     if asked is not None and (label := _release(asked, host.platform)):
         release = Version(label)
-        problem = _unfit(_recorded(CudaToolkit("", release, "NVIDIA")), host, wanted, driver=driver)
+        problem = _unfit(CudaToolkit("", release, "NVIDIA"), host, wanted, driver=driver)
         if not problem:
             return Foreseen(None, f"CUDA {label} from NVIDIA's archives", release, label)
         if version is not None:
             raise MissingToolError(f"nvcc of CUDA {label} {problem}.")
         rejected.append(f"nvcc of CUDA {label} {problem}")
     _require_providable(version, host, driver, rejected)
-    provided = _recorded(CudaToolkit("", provided_version(), "PyPI"))
-    if problem := _unfit(provided, host, wanted, driver=driver):
+    if problem := _unfit(CudaToolkit("", provided_version(), "PyPI"), host, wanted, driver=driver):
         raise MissingToolError(f"The provided nvcc {provided_version()} {problem}.")
     why = f" ({'; '.join(rejected)})" if rejected else ""
     return Foreseen(None, f"provided from PyPI{why}", provided_version())
@@ -214,19 +212,13 @@ def _driver_serves_ours(platform: Platform, driver: Version | None) -> bool:
     return driver >= driver_floor(provided_version().major, platform.system, compressed=True)
 
 
-def _recorded(toolkit: CudaToolkit) -> Nvcc:
-    """The nvcc of a record; what the record does not have comes from the table of CUDA releases."""
-    codes = toolkit.codes if toolkit.codes is not None else codes_of(toolkit.version)
-    return Nvcc(Path(toolkit.root), toolkit.version, codes, missing=toolkit.missing or ())
-
-
 def _first_fit(
     toolkits: Iterable[CudaToolkit], host: HostRecord, wanted: Sequence[Architecture], driver: Version | None
 ) -> tuple[CudaToolkit | None, list[str]]:
     """The first toolkit that can do the work, and why each before it cannot."""
     rejected: list[str] = []
     for toolkit in toolkits:
-        problem = _unfit(_recorded(toolkit), host, wanted, driver=driver)
+        problem = _unfit(toolkit, host, wanted, driver=driver)
         if not problem:
             return toolkit, rejected
         rejected.append(f"nvcc {toolkit.version} in {toolkit.root} {problem}")
@@ -273,20 +265,24 @@ _OLDER_NVCC = (
 """What a driver asks for that is too old for the provided nvcc (NVIDIA's installation guides for CUDA 12.8)."""
 
 
-def _unfit(nvcc: Nvcc, host: HostRecord, wanted: Sequence[Architecture], *, driver: Version | None) -> str:
-    """Why this nvcc cannot do the work, as a sentence continues after its name, or an empty string."""
-    if nvcc.version < OLDEST_CUDA:
+def _unfit(toolkit: CudaToolkit, host: HostRecord, wanted: Sequence[Architecture], *, driver: Version | None) -> str:
+    """Why this nvcc cannot do the work, as a sentence continues after its name, or an empty string.
+
+    What a record does not have comes from the table of CUDA releases.
+    """
+    version, codes = toolkit.version, toolkit.codes
+    if version < OLDEST_CUDA:
         return f"is older than CUDA {OLDEST_CUDA}"
-    if nvcc.missing:
-        return f"lacks {nvcc.missing[0]}"
+    if toolkit.missing:
+        return f"lacks {toolkit.missing[0]}"
     if host.platform.system not in {"linux", "windows"}:
         return f"is on {host.platform}, where NVIDIA GPUs have no driver"
     try:
-        choose_sass(wanted, nvcc.version, nvcc.codes)
-        floor = driver_floor(nvcc.version.major, host.platform.system, compressed=False)
+        choose_sass(wanted, version, codes_of(version) if codes is None else codes)
+        floor = driver_floor(version.major, host.platform.system, compressed=False)
     except (MissingToolError, IncompatibleError) as error:
         reason = f"{error.message} {error.hint}".rstrip(" .")
-        itself = f"nvcc {nvcc.version} "
+        itself = f"nvcc {version} "
         return reason.removeprefix(itself) if reason.startswith(itself) else f"does not serve: {reason}"
     if driver is not None and driver < floor:
         return f"builds what needs driver {floor}, and this machine's is {driver}"

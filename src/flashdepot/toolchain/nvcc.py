@@ -14,6 +14,7 @@ from flashdepot.errors import MissingToolError
 from flashdepot.facts.gpus import codes_of
 from flashdepot.files.atomic import sha256_file, text_of
 from flashdepot.model.codec import digest_of
+from flashdepot.model.host import CudaToolkit
 from flashdepot.model.target import Architecture, Version
 
 
@@ -31,6 +32,12 @@ class Nvcc(msgspec.Struct, frozen=True):
     newest_gcc: int | None = None
     newest_clang: int | None = None
     missing: tuple[str, ...] = ()
+
+    def toolkit(self, found_by: str) -> CudaToolkit:
+        """What a host's record has of it."""
+        return CudaToolkit(
+            str(self.root), self.version, found_by, self.missing, self.codes, self.newest_gcc, self.newest_clang
+        )
 
     @property
     def program(self) -> Path:

@@ -153,7 +153,7 @@ def obtain_commit(layout: Layout, source: GitSource, cache: Path) -> SourceTree:
     record = read(read_json(folder / _RECORD), _Record)
     origin, commits = f"git+{source.public_url}", {".": commit, **record.submodules}
     identity = UpstreamId(record.version, record.digest, origin, commits)
-    return SourceTree.read(layout, identity, folder / _TREE)
+    return SourceTree.read(layout, folder / _TREE, identity)
 
 
 def _commit_of(source: GitSource) -> str:

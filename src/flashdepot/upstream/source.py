@@ -67,22 +67,20 @@ class Identified(msgspec.Struct, frozen=True):
     features: frozenset[Feature]
 
 
-class SourceTree(msgspec.Struct, frozen=True):
+class SourceTree(Identified, frozen=True):
     """A tree on disk, complete. It is read and never written to."""
 
-    id: UpstreamId
     root: Path
-    units: frozenset[Unit]
-    features: frozenset[Feature]
 
     @classmethod
-    def read(cls, layout: Layout, identity: UpstreamId, root: Path) -> SourceTree:
-        """Read units and features from the files of a tree."""
+    def read(cls, layout: Layout, root: Path, identity: UpstreamId | None = None) -> SourceTree:
+        """Read units and features from the files of a tree, and without an ``identity`` version and digest."""
         from flashdepot.files.directory import PlainFiles  # noqa: PLC0415  (a depot hit on a published version reads none)
 
         files = PlainFiles(root)
         layout.require_complete(files)
-        return cls(identity, root, layout.units(files), layout.features(files))
+        identity = identity or UpstreamId(layout.version(files), source_digest(layout, files), origin="folder")
+        return cls(identity, layout.units(files), layout.features(files), root)
 
     @property
     def files(self) -> PlainFiles:
@@ -91,11 +89,6 @@ class SourceTree(msgspec.Struct, frozen=True):
 
         return PlainFiles(self.root)
 
-    @property
-    def identified(self) -> Identified:
-        """The same without the place."""
-        return Identified(self.id, self.units, self.features)
-
 
 def read_folder(layout: Layout, root: Path) -> SourceTree:
     """Take a folder as it is, in place."""
@@ -103,12 +96,7 @@ def read_folder(layout: Layout, root: Path) -> SourceTree:
         raise UsageError(
             f"There is no folder {root}.", hint="Name one that is, or a published version: --upstream VERSION"
         )
-    from flashdepot.files.directory import PlainFiles  # noqa: PLC0415  (as above)
-
-    files = PlainFiles(root)
-    layout.require_complete(files)
-    identity = UpstreamId(layout.version(files), source_digest(layout, files), origin="folder")
-    return SourceTree(identity, root, layout.units(files), layout.features(files))
+    return SourceTree.read(layout, root)
 
 
 def source_digest(layout: Layout, files: PlainFiles) -> str:
@@ -176,7 +164,7 @@ def obtain_sdist(layout: Layout, sdist: Sdist, cache: Path, on_progress: Downloa
 
 
 def _read(layout: Layout, sdist: Sdist, folder: Path) -> SourceTree:
-    tree = SourceTree.read(layout, sdist.identified.id, folder / sdist.filename.removesuffix(".tar.gz"))
+    tree = SourceTree.read(layout, folder / sdist.filename.removesuffix(".tar.gz"), sdist.identified.id)
     if (tree.units, tree.features) != (sdist.units, sdist.features):
         raise IntegrityError(
             f"{sdist.filename} has {len(tree.units)} translation units and {len(tree.features)} features, "
@@ -219,7 +207,7 @@ class Sources(msgspec.Struct, frozen=True):
         """What a source is and can compile: :meth:`obtain`, but a published version takes neither network nor disk."""
         if self._is_published(spec):
             return self.find_sdist(spec).identified
-        return self.obtain(spec, cache).identified
+        return self.obtain(spec, cache)
 
     def obtain(self, spec: str, cache: Path, *, on_progress: Download | None = None) -> SourceTree:
         """Return the tree of a source, complete and on disk.
