@@ -60,8 +60,7 @@ def page(record: IndexRecord, shown: Sequence[Subindex]) -> str:
         heads="".join(f'<th scope="col">{gpu.dotted}</th>' for gpu in _gpus()),
         heat="\n".join(_heat(plain)),
         files="\n".join(
-            [_file(number, wheel) for number, wheel in enumerate(_newest_first(record.wheels))]
-            + [_name(number, file) for number, file in enumerate(record.names)]
+            _file(number, file) for number, file in enumerate((*_newest_first(record.wheels), *record.names))
         ),
         subindexes="\n".join(_subindex(subindex, base) for subindex in shown),
         project=command("project", _project(base), "the lines for pyproject.toml"),
@@ -160,39 +159,26 @@ def _heat(plain: Sequence[IndexedWheel]) -> Iterator[str]:
         yield "</tr>"
 
 
-def _file(number: int, wheel: IndexedWheel) -> str:
-    place = f"{FILES}/{file_address(wheel.filename)}"
-    code = ", ".join(architecture.dotted for architecture in wheel.sass)
-    cells = (
-        ("Size", size(wheel.size)),
-        ("Machine code", escape(code)),
-        ("SHA-256", command(f"digest-{number}", wheel.sha256, f"the SHA-256 of {wheel.filename}")),
-        ("Signed by", _signers(wheel, place)),
-        ("Toolchain", escape(", ".join((*wheel.tools, f"flashdepot {wheel.flashdepot}")))),
-        ("Proof", f'<a href="{escape(place)}.manifest.json">manifest of {escape(wheel.recipe_key[:12])}</a>'),
-        ("Since", escape(wheel.uploaded[:10])),
-    )
-    kind = f" (variant {escape(wheel.label)})" if wheel.label else ""
-    return f'<tr><th scope="row"><a href="{escape(place)}">{escape(wheel.filename)}</a>{kind}</th>{_cells(cells)}</tr>'
-
-
-def _name(number: int, file: IndexedFile) -> str:
-    digest = command(f"name-digest-{number}", file.sha256, f"the SHA-256 of {file.filename}")
+def _file(number: int, file: IndexedFile) -> str:
+    place = f"{FILES}/{file_address(file.filename)}"
+    code, signed, tools, proof, kind = "none: it needs flash-attn", "with the index", "none", "none", ""
+    if isinstance(file, IndexedWheel):
+        code = ", ".join(architecture.dotted for architecture in file.sass)
+        signed = _signers(file, place)
+        tools = ", ".join((*file.tools, f"flashdepot {file.flashdepot}"))
+        proof = f'<a href="{escape(place)}.manifest.json">manifest of {escape(file.recipe_key[:12])}</a>'
+        kind = f" (variant {escape(file.label)})" if file.label else ""
     cells = (
         ("Size", size(file.size)),
-        ("Machine code", "none: it needs flash-attn"),
-        ("SHA-256", digest),
-        ("Signed by", "with the index"),
-        ("Toolchain", "none"),
-        ("Proof", "none"),
+        ("Machine code", escape(code)),
+        ("SHA-256", command(f"digest-{number}", file.sha256, f"the SHA-256 of {file.filename}")),
+        ("Signed by", signed),
+        ("Toolchain", escape(tools)),
+        ("Proof", proof),
         ("Since", escape(file.uploaded[:10])),
     )
-    place = escape(f"{FILES}/{file_address(file.filename)}")
-    return f'<tr><th scope="row"><a href="{place}">{escape(file.filename)}</a></th>{_cells(cells)}</tr>'
-
-
-def _cells(cells: Sequence[tuple[str, str]]) -> str:
-    return "".join(f'<td data-label="{label}">{text}</td>' for label, text in cells)
+    shown = "".join(f'<td data-label="{label}">{text}</td>' for label, text in cells)
+    return f'<tr><th scope="row"><a href="{escape(place)}">{escape(file.filename)}</a>{kind}</th>{shown}</tr>'
 
 
 def _signers(wheel: IndexedWheel, place: str) -> str:

@@ -76,18 +76,17 @@ def _project(name: str, offered: Sequence[_Offered], others: Sequence[PageFile])
         "name": name,
         "project-status": {"status": "active"},
         "versions": versions,
-        "files": [*(_wheel(wheel, reason) for wheel, reason in offered), *map(_other, others)],
+        "files": [
+            *(_wheel(wheel, reason) for wheel, reason in offered),
+            *({**_file(file), "yanked": False} for file in others),
+        ],
     }
 
 
 def _wheel(wheel: IndexedFile, reason: str) -> dict[str, Any]:
     sidecar = {"sha256": wheel.metadata_sha256}
     return {
-        "filename": wheel.filename,
-        "url": f"{_TO_FILES}{file_address(wheel.filename)}",
-        "hashes": {"sha256": wheel.sha256},
-        "size": wheel.size,
-        "upload-time": wheel.uploaded,
+        **_file(wheel),
         "requires-python": _REQUIRES_PYTHON,
         "core-metadata": sidecar,
         "dist-info-metadata": sidecar,  # its name before PEP 714
@@ -95,14 +94,13 @@ def _wheel(wheel: IndexedFile, reason: str) -> dict[str, Any]:
     }
 
 
-def _other(file: PageFile) -> dict[str, Any]:
+def _file(file: IndexedFile | PageFile) -> dict[str, Any]:
     return {
         "filename": file.filename,
         "url": f"{_TO_FILES}{file_address(file.filename)}",
         "hashes": {"sha256": file.sha256},
         "size": file.size,
         "upload-time": file.uploaded,
-        "yanked": False,
     }
 
 

@@ -7,7 +7,6 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -21,14 +20,12 @@ from flashdepot.index.subindexes import EVERYBODY, Subindex, subindexes
 from flashdepot.index.wheels import (
     LocalFile,
     LocalWheel,
-    is_name,
     missing_variants,
     read_local,
-    read_name,
     variants_files,
     write_variant,
 )
-from flashdepot.model.index_record import RECORD_NAME, IndexedWheel, IndexRecord
+from flashdepot.model.index_record import RECORD_NAME, IndexRecord
 from flashdepot.model.remote import PublicKey
 from flashdepot.model.wheel import FLASH_ATTN
 from flashdepot.remotes.keys import SigningKey
@@ -151,20 +148,11 @@ def write_site(
     :raises MissingToolError: when the disk is full or may not be written; the same.
     """
     earlier = _earlier_record(folder)
-    held: dict[str, LocalWheel] = {}
-    names: dict[str, LocalFile] = {}
-    for wheel in _kept(folder, earlier, on_note):
-        if isinstance(wheel, LocalWheel):
-            _add(held, wheel)
-        else:
-            _add(names, wheel)
-    before = {*held, *names}
+    held = {wheel.name: wheel for wheel in _kept(folder, earlier, on_note)}
+    before = {*held}
     for path in offered:
-        if is_name(path):
-            _add(names, read_name(path, now))
-        else:
-            _add(held, read_local(path, now))
-    for wheel, name, version in [*missing_variants(held.values())]:
+        _add(held, read_local(path, now))
+    for wheel, name, version in [*missing_variants(_with_library(held))]:
         _add(held, read_local(write_variant(wheel, name, version, work), now, thoroughly=False))
     if not any(wheel.row.distribution == FLASH_ATTN for wheel in held.values()):
         raise IncompatibleError(
@@ -172,24 +160,25 @@ def write_site(
             hint="Make one, and run the same command again: flashdepot get",
         )
     signed = {
-        name: signatures.of_wheel(wheel, _earlier_envelopes(folder, name)) for name, wheel in sorted(held.items())
+        wheel.name: signatures.of_wheel(wheel, _earlier_envelopes(folder, wheel.name)) for wheel in _with_library(held)
     }
-    wheels = [_with_signers(held[name], signatures.signers(envelopes)) for name, envelopes in signed.items()]
-    small = [names[name] for name in sorted(names)]
+    wheels = [_with_signers(wheel, signatures.signers(signed[wheel.name])) for wheel in _with_library(held)]
+    small = [wheel for _, wheel in sorted(held.items()) if wheel.name not in signed]
     made = IndexRecord(tuple(wheel.row for wheel in wheels), url or earlier.url, tuple(name.row for name in small))
     shown = subindexes(made.wheels)
-    files = _files(wheels, small, signed, made, shown)
+    files = _files([*wheels, *small], signed, made, shown)
     envelopes_of_record = signatures.of_record(RECORD_NAME, _record_text(made), _earlier_envelopes(folder, ""))
     if envelopes_of_record:
         files.append(OutputFile.of(f"{RECORD_NAME}{ENDING}", write_envelopes(envelopes_of_record)))
     output = OutputFolder(folder, "index", _LISTING, _ELSEWHERE)
-    return IndexSite(output.write(files), made, shown, tuple(sorted({*held, *names} - before)))
+    return IndexSite(output.write(files), made, shown, tuple(sorted({*held} - before)))
 
 
-_File = TypeVar("_File", bound=LocalFile)
+def _with_library(held: Mapping[str, LocalFile]) -> list[LocalWheel]:
+    return [wheel for _, wheel in sorted(held.items()) if isinstance(wheel, LocalWheel)]
 
 
-def _add(held: dict[str, _File], wheel: _File) -> None:
+def _add(held: dict[str, LocalFile], wheel: LocalFile) -> None:
     there = held.setdefault(wheel.name, wheel)
     if there.row.sha256 != wheel.row.sha256:
         raise UsageError(
@@ -239,8 +228,7 @@ def _kept(folder: Path, earlier: IndexRecord, on_note: Callable[[str], None]) ->
             continue
         found: LocalFile | None = None
         with contextlib.suppress(FlashdepotError, OSError, ValueError):
-            known = isinstance(row, IndexedWheel)
-            found = read_local(path, row.uploaded, thoroughly=False) if known else read_name(path, row.uploaded)
+            found = read_local(path, row.uploaded, thoroughly=False)
         if found is None or found.row.sha256 != row.sha256:
             raise IntegrityError(
                 f"{path} is not the file that was published: its SHA-256 should be {row.sha256}.",
@@ -250,8 +238,7 @@ def _kept(folder: Path, earlier: IndexRecord, on_note: Callable[[str], None]) ->
 
 
 def _files(
-    wheels: Sequence[LocalWheel],
-    names: Sequence[LocalFile],
+    wheels: Sequence[LocalFile],
     signed: Mapping[str, Sequence[Envelope]],
     made: IndexRecord,
     shown: Sequence[Subindex],
@@ -262,16 +249,11 @@ def _files(
         files += [
             OutputFile(place, wheel.row.sha256, lambda path=wheel.path: path),  # type: ignore[misc]
             OutputFile.of(f"{place}.metadata", wheel.metadata),
-            OutputFile.of(f"{place}.manifest.json", wheel.origin),
         ]
-        if envelopes := signed[wheel.name]:
+        if isinstance(wheel, LocalWheel):
+            files.append(OutputFile.of(f"{place}.manifest.json", wheel.origin))
+        if envelopes := signed.get(wheel.name):
             files.append(OutputFile.of(f"{place}{ENDING}", write_envelopes(envelopes)))
-    for name in names:
-        place = f"{FILES}/{name.name}"
-        files += [
-            OutputFile(place, name.row.sha256, lambda path=name.path: path),  # type: ignore[misc]
-            OutputFile.of(f"{place}.metadata", name.metadata),
-        ]
     variants = variants_files(made.wheels)
     files += [OutputFile.of(f"{FILES}/{name}", data) for name, data in variants.items()]
     others = [_page_file(name, data, made) for name, data in variants.items()]

@@ -50,78 +50,49 @@ class LocalWheel(LocalFile, frozen=True):
     manifest: Manifest
 
 
-def is_name(path: Path) -> bool:
-    """Whether a file is called as a small wheel is, flash-attn-3's or flash-attn-4's."""
-    return WheelName.parse(plain_name(path.name)[0]).canonical in NAMES
-
-
-def read_name(path: Path, uploaded: str) -> LocalFile:
-    """Read a small wheel that flashdepot made; verifies every byte of it by its RECORD."""
-    name = WheelName.parse(path.name)
-    if not name.local.startswith("flashdepot."):
-        raise _not_ours(path, "its version does not end in +flashdepot")
-    if problems := read_wheel(path, lambda *_: None).problems:
-        raise _damaged(path, problems[0])
-    with zipfile.ZipFile(path) as archive:
-        try:
-            metadata = archive.read(f"{name.distribution}-{_full_version(name)}.dist-info/METADATA")
-        except KeyError as error:
-            raise _not_ours(path, str(error)) from error
-    return LocalFile(path, IndexedFile(**_fields_of_file(path, name, metadata, uploaded)), metadata)
-
-
-def _full_version(name: WheelName) -> str:
-    return f"{name.version}+{name.local}" if name.local else name.version
-
-
-def _fields_of_file(path: Path, name: WheelName, metadata: bytes, uploaded: str) -> dict[str, Any]:
-    return {
-        "filename": path.name,
-        "sha256": sha256_file(path),
-        "size": path.stat().st_size,
-        "uploaded": uploaded,
-        "metadata_sha256": hashlib.sha256(metadata).hexdigest(),
-        "version": _full_version(name),
-    }
-
-
 def plain_name(filename: str) -> tuple[str, str]:
     """A wheel's name without its variant label, and the label, empty for a plain wheel."""
     match = _VARIANT.fullmatch(filename)
     return (f"{match['plain']}.whl", match["label"]) if match else (filename, "")
 
 
-def read_local(path: Path, uploaded: str, *, thoroughly: bool = True) -> LocalWheel:
-    """Read our wheel.
+def read_local(path: Path, uploaded: str, *, thoroughly: bool = True) -> LocalFile:
+    """Read a wheel that flashdepot made: one with a library, or a small one, flash-attn-3's or flash-attn-4's.
 
     :param uploaded: when the index had it first.
     :param thoroughly: verify every byte of it by its RECORD.
     """
     plain, label = plain_name(path.name)
     name = WheelName.parse(plain)
+    small = name.canonical in NAMES
+    if small and (label or not name.local.startswith("flashdepot.")):
+        raise _not_ours(path, "its version does not end in +flashdepot")
     if thoroughly and (problems := read_wheel(path, lambda *_: None).problems):
-        raise _damaged(path, problems[0])
+        raise UsageError(f"{path} is not as it was made: {problems[0]}.", hint="Make it again: flashdepot wheel")
     with zipfile.ZipFile(path) as archive:
-        folder = f"{name.distribution}-{_full_version(name)}.dist-info"
+        folder = f"{name.distribution}-{name.full_version}.dist-info"
         try:
-            metadata, origin = (archive.read(f"{folder}/{text}") for text in ("METADATA", "flashdepot.json"))
-            manifest = Manifest.from_json(json.loads(origin))
+            metadata = archive.read(f"{folder}/METADATA")
+            origin = b"" if small else archive.read(f"{folder}/flashdepot.json")
+            manifest = None if small else Manifest.from_json(json.loads(origin))
         except (KeyError, ValueError) as error:
             raise _not_ours(path, str(error)) from error
+    of_file: dict[str, Any] = {
+        "filename": path.name,
+        "sha256": sha256_file(path),
+        "size": path.stat().st_size,
+        "uploaded": uploaded,
+        "metadata_sha256": hashlib.sha256(metadata).hexdigest(),
+        "version": name.full_version,
+    }
+    if manifest is None:
+        return LocalFile(path, IndexedFile(**of_file), metadata)
     made = jax_wheel_name(manifest) if name.distribution == JAX_PACKAGE else wheel_name(manifest)
     if not label and path.name != made:
         raise _not_ours(path, f"its manifest makes {made}")
-    row = IndexedWheel.of(
-        manifest,
-        label=label,
-        manifest_sha256=hashlib.sha256(origin).hexdigest(),
-        **_fields_of_file(path, name, metadata, uploaded),
-    )
+    digest = hashlib.sha256(origin).hexdigest()
+    row = IndexedWheel.of(manifest, label=label, manifest_sha256=digest, **of_file)
     return LocalWheel(path, row, metadata, origin, manifest)
-
-
-def _damaged(path: Path, problem: str) -> FlashdepotError:
-    return UsageError(f"{path} is not as it was made: {problem}.", hint="Make it again: flashdepot wheel")
 
 
 def _not_ours(path: Path, why: str) -> FlashdepotError:

@@ -80,13 +80,8 @@ class LibraryRequest(msgspec.Struct, frozen=True):
     @property
     def selected(self) -> Profile:
         """The profile with what stands in its place; ``full`` where none is named, so that nothing is missing."""
-        profile = self.profile or PROFILES["full"]
-        return Profile(
-            profile.passes if self.passes is None else self.passes,
-            profile.head_dims if self.head_dims is None else self.head_dims,
-            profile.dtypes if self.dtypes is None else self.dtypes,
-            profile.features if self.features is None else self.features,
-        )
+        said = {name: value for name in Profile.__struct_fields__ if (value := getattr(self, name)) is not None}
+        return replace(self.profile or PROFILES["full"], **said)
 
 
 def _spell(value: object) -> str:

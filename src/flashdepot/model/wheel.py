@@ -125,9 +125,13 @@ class WheelName(msgspec.Struct, frozen=True):
         return cls(**{part: text or "" for part, text in match.groupdict().items()})
 
     def __str__(self) -> str:
-        local = f"+{self.local}" if self.local else ""
         build = f"-{self.build}" if self.build else ""
-        return f"{self.distribution}-{self.version}{local}{build}-{self.python}-{self.abi}-{self.platform}.whl"
+        return f"{self.distribution}-{self.full_version}{build}-{self.python}-{self.abi}-{self.platform}.whl"
+
+    @property
+    def full_version(self) -> str:
+        """The version with the local one."""
+        return f"{self.version}+{self.local}" if self.local else self.version
 
     @property
     def canonical(self) -> str:
