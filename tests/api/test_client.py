@@ -50,6 +50,8 @@ def test_a_long_build_needs_a_yes_and_a_keyword_says_it(client, tmp_path) -> Non
         (lambda c: c.check(["nothing.whl"]), "nothing.whl cannot be read"),
         (lambda c: c.doctor("fly"), "'fly' is not an intention"),
         (lambda c: c.install(), "cannot be changed"),
+        (lambda c: c.plan_install(), "cannot be changed"),
+        (lambda c: c.wheel(archs="90"), "'archs' is nothing that a library has"),
         (lambda _: Client(build="perhaps"), "expected never, ask, always"),
         (lambda _: Client(host="nowhere.json").environment, "There is no host record nowhere.json"),
         (lambda _: Client(gpu="RTX").environment, "RTX"),
@@ -64,7 +66,8 @@ def test_what_is_wrong_is_said(client, call, said) -> None:
         call(client)
 
 
-def test_an_environment_can_be_described_and_answers_fit_on_a_line(tmp_path) -> None:
+def test_an_environment_can_be_described_and_answers_fit_on_a_line(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("flashdepot.host.tools.find_compilers", tuple)  # no compiler is asked its version
     described = Client(depot=tmp_path, host=RECORD, torch="2.9", python_tag="3.13", gpu="9.0", driver="580")
     assert described.environment.origin_of("driver") == "--driver"
     plan = described.resolve()
@@ -75,6 +78,7 @@ def test_an_environment_can_be_described_and_answers_fit_on_a_line(tmp_path) -> 
         plan.chosen,
         plan.near_misses[0].reason,
         described.host(),
+        described.plan(profile="quick", arch="9.0").forecast,
         described.explain("nothing of this is a failure"),
     ):
         assert len(repr(shown)) < 200

@@ -364,7 +364,7 @@ def test_two_builds_at_once_compile_nothing_twice(bench) -> None:
 
 
 def test_a_build_continues_when_the_other_process_that_compiled_a_unit_is_killed(bench) -> None:
-    bench.source("a.src", "sleep 3")
+    bench.source("a.src", "sleep 1.5")
     other = start(bench, ["a"])
     wait_for(lambda: bench.journal == ["start a"])
     bench_two = start(bench, ["a"])

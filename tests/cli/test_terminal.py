@@ -60,6 +60,21 @@ def test_names_do_not_speak_of_another_gpu(capsys) -> None:
     assert "_sm80" not in said
 
 
+def test_a_live_download_is_a_bar_until_it_is_whole_and_finished_kernels_are_named_on_request(
+    capsys, monkeypatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal
+    with terminal._Live(verbose=True) as live:
+        tell = live.download("nvcc.whl")
+        assert "nvcc.whl" not in capsys.readouterr().err, "it may be there already"
+        tell(1_000_000, 2_000_000)
+        tell(2_000_000, 2_000_000)
+        shown = capsys.readouterr().err
+        assert all(words in shown for words in ("nvcc.whl", "2.0/2.0 MB"))
+        live.finished("flash_fwd_hdim64_bf16_sm80", 42, HALF)
+    assert "flash_fwd_hdim64_bf16 in 42 s" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
 def test_no_line_of_a_live_display_breaks_inside_a_word(capsys, monkeypatch, width) -> None:
     monkeypatch.setenv("COLUMNS", str(width))

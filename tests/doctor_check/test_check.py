@@ -2,6 +2,7 @@
 
 import io
 import json
+import struct
 import subprocess
 import tarfile
 import zipfile
@@ -377,6 +378,10 @@ def test_an_object_and_a_static_library_for_windows_are_read_and_do_not_fit_linu
         assert check_file(path, place("90")).verdict is MISFIT
     unit.write_bytes(unit.read_bytes()[:90])
     assert check_file(unit, place()).verdict is DAMAGED
+    line = tmp_path / "line"
+    line.write_bytes(struct.pack("<HHHH12xIHH", 0, 0xFFFF, 0, 0xAA64, 0, 0, 4)[:20] + b"f\0a.dll\0")
+    report = check_file(forge.archive(tmp_path, line, name="import.lib"), place("90"))
+    assert "aarch64" in next(line.seen for line in report.evidence if line.topic == "platform")
 
 
 @pytest.mark.parametrize(("torch", "outcome"), [("2.8+cu128", FITS), ("2.9+cu130", MISFIT), ("2.9", NOTE)])

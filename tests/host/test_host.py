@@ -42,6 +42,14 @@ def test_a_toolkit_behind_a_script_on_the_path_is_found_where_it_is(tmp_path, mo
     assert (first.root, str(first.version), first.found_by) == (str(tmp_path / "cuda-12.8"), "12.8.99", "PATH")
 
 
+def test_an_nvcc_whose_toolkit_is_not_where_it_says_lacks_everything(tmp_path, monkeypatch) -> None:
+    make_toolkit(tmp_path / "cuda", "12.8")
+    (tmp_path / "cuda").rename(tmp_path / "moved")
+    monkeypatch.setenv("PATH", f"{tmp_path}/moved/bin:/bin:/usr/bin")
+    found = find_toolkits()[0]
+    assert (found.root, str(found.version), found.missing) == (str(tmp_path / "cuda"), "12.8.99", ("bin/nvcc",))
+
+
 def test_cuda_home_wins_over_the_path(tmp_path, monkeypatch) -> None:
     make_toolkit(tmp_path / "home", "12.4")
     make_toolkit(tmp_path / "path", "12.8")

@@ -180,6 +180,8 @@ def test_an_honest_machine_passes_and_a_unit_that_was_replaced_is_found(
     line = share(builder, server)
     user.run("remote", "add", "team", server.url)
     user.run("keys", "trust", line)
+    assert user.get("--all", "--dry-run", command="depot audit")["status"] == "planned"
+    assert not (user.depot / "actions").exists()
     report = user.get("--all", command="depot audit")
     assert report["status"] == "same"
     assert report["compared"] == len(report["compiled"]) > 1

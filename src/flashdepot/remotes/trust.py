@@ -185,10 +185,6 @@ class Trust(msgspec.Struct, frozen=True):
             )
         return against[0]
 
-    def signers(self, envelope: Envelope) -> tuple[str, ...]:
-        """The names of the trusted keys that have signed a record."""
-        return tuple(sorted({key.name for key in self._signers(envelope) if isinstance(key, PublicKey)}))
-
     def _signers(self, envelope: Envelope) -> Iterator[PublicKey | Refusal]:
         for key_id, _ in envelope.signatures:
             yield _signer(envelope, key_id, self.keys, self.today, self.remote.name, self.remote.url)

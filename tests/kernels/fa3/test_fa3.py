@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from flashdepot import kernels
 from flashdepot.errors import MissingToolError, UsageError
@@ -20,8 +21,10 @@ from flashdepot.kernels.fa3 import (
     row,
     units,
 )
+from flashdepot.kernels.fa4.sources import Fa4Layout
 from flashdepot.model.selection import Dtype, Feature, Pass, Selection
 from flashdepot.model.target import Architecture
+from support.recipes import COMPILERS, make_recipe
 
 HOPPER = Architecture(9, 0)
 
@@ -52,6 +55,30 @@ def test_the_c_layer_knows_the_units_and_whether_parts_are_combined() -> None:
     assert "#define FA3_CONFIG_HAS_LOCAL 1" in lines
     assert lines[-1].count("X(e4m3") == 6
     assert "#define FA3_CONFIG_HAS_COMBINE 1" in list(actions.config_lines(Selection(units(), frozenset()), (), source))
+
+
+def test_each_unit_is_compiled_for_hopper_with_what_it_calls_before_and_after() -> None:
+    source, wanted = published()["0.0.34"].identified, Selection(units(), frozenset())
+    flags = {"fa3": actions.flags(COMPILERS, (Architecture(8, 0),), front_end="shared", compress="size")}
+    recipe = make_recipe("80,90", selection=wanted, upstreams={"fa3": source.id}, flags=flags)
+    made = [*actions.actions(recipe, source, COMPILERS)]
+    files = {action.source.rpartition("/")[2].removesuffix(".cu") for action in made}
+    assert files == {*(unit.name for unit in units()), "flash_prepare_scheduler", "flash_fwd_combine"}
+    assert {action.unit.name for action in made if action.unit} == {unit.name for unit in units()}
+    device = next(action for action in made if "-fatbin" in action.arguments)
+    assert [word for word in device.arguments if "sm_" in word] == ["arch=compute_90a,code=sm_90a"]
+    plain = replace(recipe, selection=Selection(frozenset(u for u in units() if u.pass_ is Pass.FWD), frozenset()))
+    assert not [a for a in actions.actions(plain, source, COMPILERS) if "flash_fwd_combine" in a.source]
+
+
+@pytest.mark.parametrize("layout", [Fa3Layout, Fa4Layout])
+def test_the_version_of_a_tree_is_that_of_its_sdist(layout, tmp_path) -> None:
+    files = tree(tmp_path, "PKG-INFO", f"{SOURCE_DIR}/a.h", f"{SOURCE_DIR}/a.md", "module.py")
+    assert layout().version(files) == "unknown"
+    (tmp_path / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: x\nVersion: 1.2.3\n")
+    assert layout().version(files) == "1.2.3"
+    expected = [f"{SOURCE_DIR}/a.h", CUTLASS_INCLUDE] if layout is Fa3Layout else ["module.py"]
+    assert [*layout().sources(files)] == expected
 
 
 def tree(folder: Path, *names: str) -> PlainFiles:
