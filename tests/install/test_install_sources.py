@@ -163,9 +163,11 @@ def test_what_does_not_fit_is_known_by_the_nearest_and_what_a_name_does_not_tell
     command, published, environment
 ) -> None:
     published.add("official", "2.8.3", local="cu12torch2.5cxx11abiTRUE", symbol=SET_DEVICE_BEFORE_2_8)
+    published.add("mjun0812", "2.8.3")
     done = command("--source", "official")
     assert done.code == 4
-    assert "None of 1 wheels fits here: It is built for torch 2.5" in done.err
+    assert "None of 2 wheels fits here: It is built for torch 2.5" in done.err
+    assert "Of other people 1 wheel may fit: --source community" in done.err
     published.add("official", "2.8.2", local="torch2.9cxx11abiTRUE", symbol=SET_DEVICE_BEFORE_2_8)
     before = environment.contents()
     done = command("--source", "official", "--dry-run")

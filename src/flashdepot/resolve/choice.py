@@ -17,6 +17,7 @@ from flashdepot.kernels import oldest_gpu
 from flashdepot.model.candidate import Judged, Origin, Plan, WheelRequest
 from flashdepot.model.diagnosis import Verdict
 from flashdepot.model.host import HostRecord
+from flashdepot.model.limits import counted
 from flashdepot.model.request import Gpus, LibraryRequest, Need
 from flashdepot.model.wheel import DEFAULT_SOURCES, INDEX, OURS
 from flashdepot.net.errors import NotThereError
@@ -210,7 +211,9 @@ def _nothing(plan: Plan) -> IncompatibleError:
         hint = "'flashdepot resolve' shows all that was considered."
         return IncompatibleError(f"None of {plan.considered} wheels fits here.", hint=hint)
     considered = f"None of {plan.considered} wheels fits here: " if plan.considered else ""
-    return IncompatibleError(f"{considered}{reasons[0].text}", hint=str(reasons[0].fix))
+    kept_out = next((rejection.count for rejection in plan.rejections if rejection.rule == "source"), 0)
+    others = f"\nOf other people {counted(kept_out, 'wheel')} may fit: --source community" if kept_out else ""
+    return IncompatibleError(f"{considered}{reasons[0].text}", hint=f"{reasons[0].fix}{others}")
 
 
 def _locked(lock: Lock, path: Path) -> Choice:
