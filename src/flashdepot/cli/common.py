@@ -167,18 +167,21 @@ def options(*decorators: Callable[[Command], Command], section: str | None = Non
 def into(
     name: str, make: Callable[..., Any], *decorators: Callable[[Command], Command], section: str | None = None
 ) -> Callable[[Command], Command]:
-    """Several :func:`options` whose values a command takes as one argument, which ``make`` makes of them, by their names."""
+    """Several :func:`options` whose values a command takes as one argument, which ``make`` makes of them, by their names.
+
+    A struct is made of its fields, which other such arguments may be.
+    """
 
     def decorate(command: Command) -> Command:
         before = len(_parameters(command))
 
         @functools.wraps(command)
         def wrapped(*arguments: Any, **given: Any) -> Any:
-            made = make(**{taken: given.pop(taken) for taken in names})
+            made = make(**{taken: given.pop(taken) for taken in taking})
             return command(*arguments, **given, **{name: made})
 
         decorated = options(*decorators, section=section)(wrapped)  # type: ignore[arg-type]
-        names = [parameter.name for parameter in _parameters(decorated)[before:]]
+        taking = getattr(make, "__struct_fields__", None) or [p.name for p in _parameters(decorated)[before:]]
         return decorated
 
     return decorate

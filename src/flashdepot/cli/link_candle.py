@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -87,11 +86,11 @@ def candle(
     way: str | None,
     kernels: str | None,
     crate_name: str,
+    which: Which,
     *,
     write: bool,
     toolkit: bool,
     check: bool,
-    **options: Any,
 ) -> View:
     """Give candle-flash-attn prebuilt kernels: an archive with run_mha as that version calls it.
 
@@ -102,7 +101,6 @@ def candle(
     to set are printed. From 0.9.2 on, a crate for [patch.crates-io] is written: candle's own Rust code, copied from Cargo's
     folder, with a build script that only links.
     """
-    which = Which(**options)
     project = None if version and not (write or check) else read_candle_project(Path.cwd(), crate_name)
     name = project.crate if project else crate_name or CRATE
     asked = version or (project.version if project else "")

@@ -10,9 +10,9 @@ import click
 import msgspec
 
 from flashdepot.api import libraries as api
-from flashdepot.api.acquire import LibraryPlan
+from flashdepot.api.acquire import ANY, LibraryPlan
 from flashdepot.cli.app import CommandTable, LazyCommands
-from flashdepot.cli.common import View, command, flag, option, options, path_option, show
+from flashdepot.cli.common import View, command, flag, into, option, options, path_option, show
 from flashdepot.cli.library_commands import plan_view
 from flashdepot.cli.options import Asked, library_options, named_machine
 from flashdepot.errors import IncompatibleError
@@ -23,18 +23,6 @@ from flashdepot.link.lines import flags as flags_of
 from flashdepot.model.diagnosis import Command
 from flashdepot.model.request import LibraryRequest
 
-_ANY = LibraryRequest()
-
-link_options = options(
-    path_option(
-        "--library DIR  A folder that 'get' or 'vendor' wrote; --target chooses among several.  [default: the "
-        "library that 'get' takes from the depot]"
-    ),
-    flag("--get  If the depot has no library that fits, build one as 'get' does.", to="may_build"),
-    library_options,
-)
-"""Either a folder, or what ``get`` takes. Their values are the fields of :class:`Which`."""
-
 
 class Which(msgspec.Struct, frozen=True):
     """Which library is meant."""
@@ -43,7 +31,7 @@ class Which(msgspec.Struct, frozen=True):
     may_build: bool
     asked: Asked
 
-    def linkable(self, otherwise: LibraryRequest = _ANY) -> LinkableLibrary:
+    def linkable(self, otherwise: LibraryRequest = ANY) -> LinkableLibrary:
         """The library that the options name, or the one that ``get`` takes for them; nothing is built unless asked for.
 
         :param otherwise: what the program calls, where the options name no selection.
@@ -62,6 +50,19 @@ class Which(msgspec.Struct, frozen=True):
             hint = error.hint or f"Make it first: {make}   (or add --get to this command)"
             raise IncompatibleError(error.message, hint=hint) from None
         return _foretold(LibraryPlan(stored=found.manifest)) if asked.dry_run else found
+
+
+link_options = into(
+    "which",
+    Which,
+    path_option(
+        "--library DIR  A folder that 'get' or 'vendor' wrote; --target chooses among several.  [default: the "
+        "library that 'get' takes from the depot]"
+    ),
+    flag("--get  If the depot has no library that fits, build one as 'get' does.", to="may_build"),
+    library_options,
+)
+"""Either a folder, or what ``get`` takes: the argument ``which``, a :class:`Which`."""
 
 
 def _foretold(plan: LibraryPlan) -> NoReturn:
@@ -97,8 +98,8 @@ _options = options(
 )
 
 
-def _chosen(kind: str | None, which: dict[str, Any]) -> tuple[LinkableLibrary, LinkKind, dict[str, Any]]:
-    library, chosen = Which(**which).linkable(), LinkKind(kind or LinkKind.SHARED)
+def _chosen(kind: str | None, which: Which) -> tuple[LinkableLibrary, LinkKind, dict[str, Any]]:
+    library, chosen = which.linkable(), LinkKind(kind or LinkKind.SHARED)
     library.require(chosen)
     return library, chosen, {**library.to_json(), "kind": chosen.value}
 
@@ -110,7 +111,7 @@ def _chosen(kind: str | None, which: dict[str, Any]) -> tuple[LinkableLibrary, L
 )
 @flag("--prefix  Print only the folder for CMAKE_PREFIX_PATH.")
 @_options
-def cmake(*, prefix: bool, kind: str | None, **which: Any) -> View:
+def cmake(which: Which, kind: str | None, *, prefix: bool) -> View:
     """Print the lines for a CMakeLists.txt and the command that configures it.
 
     The package FlashAttention has the targets FlashAttention::shared (the default) and FlashAttention::static. It needs
@@ -135,7 +136,7 @@ def cmake(*, prefix: bool, kind: str | None, **which: Any) -> View:
 )
 @flag("--dir  Print only the folder for PKG_CONFIG_PATH.", to="folder")
 @_options
-def pkg_config(*, folder: bool, kind: str | None, **which: Any) -> View:
+def pkg_config(which: Which, kind: str | None, *, folder: bool) -> View:
     """Print a shell line that lets pkg-config find the packages flashattention and flashattention-static.
 
     On Windows the line is for cmd; in PowerShell, use --dir.
@@ -153,7 +154,7 @@ def pkg_config(*, folder: bool, kind: str | None, **which: Any) -> View:
 @option("--compile  Print only what the compiler needs.", to="part", flag_value="compile")
 @option("--link  Print only what the linker needs.", to="part", flag_value="link")
 @_options
-def flags(*, part: str | None, kind: str | None, **which: Any) -> View:
+def flags(which: Which, kind: str | None, part: str | None) -> View:
     """Print the arguments for g++ or clang++, or for cl or clang-cl if the library is for Windows.
 
     They are quoted for a POSIX shell, or for cmd on Windows. Put them after the sources; for cl, at the very end.
@@ -173,13 +174,13 @@ def flags(*, part: str | None, kind: str | None, **which: Any) -> View:
 )
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @link_options
-def cargo(folder: Path, **which: Any) -> View:
+def cargo(folder: Path, which: Which) -> View:
     """Write the crate flashattention-sys: bindings of the C ABI, the library itself, its manifest and licences.
 
     It has no dependencies and builds offline. It links the static library; the crate's README says how to link the
     shared one. For another platform, run it again with --target: the crate holds a library a platform.
     """
-    library = Which(**which).linkable()
+    library = which.linkable()
     written = write_crate(library, folder)
     inside = written / "library" / str(library.manifest.platform)
     document = {**library.to_json(), "path": str(written), "library": str(inside), "crate": CRATE}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -228,12 +227,5 @@ class Asked(msgspec.Struct, frozen=True):
         return {"host": self.host, "depot": self.depot, "limits": self.limits, "events": terminal()}
 
 
-def library_options(command: Callable[..., Any]) -> Any:
-    """For every command that takes a library: the argument ``asked``, an :class:`Asked`."""
-
-    @functools.wraps(command)
-    def wrapped(*arguments: Any, **given: Any) -> Any:
-        asked = Asked(**{name: given.pop(name) for name in Asked.__struct_fields__})
-        return command(*arguments, asked=asked, **given)
-
-    return options(selection_options, build_options, dry_run_option, machine_options, depot_option)(wrapped)
+library_options = into("asked", Asked, selection_options, build_options, dry_run_option, machine_options, depot_option)
+"""For every command that takes a library: the argument ``asked``, an :class:`Asked`."""
