@@ -84,6 +84,7 @@ class Forecast(msgspec.Struct, frozen=True):
     :param disk: bytes that stay in the depot.
     :param is_exact: whether the compilers were asked; else it is what such units usually take.
     :param host_sides: of those that are ``compiled``, how many must be compiled for the CPU of this target all the same.
+    :param source: what is said of the device code of those that are ``compiled``.
     """
 
     units: int
@@ -97,6 +98,7 @@ class Forecast(msgspec.Struct, frozen=True):
     alternatives: tuple[Alternative, ...] = ()
     is_exact: bool = True
     host_sides: int = 0
+    source: str = "is compiled already"
 
     def __repr__(self) -> str:
         return f"<Forecast: {self.units - self.compiled} of {self.units} kernels, {self.seconds:.0f} s>"

@@ -1,11 +1,13 @@
 """A matrix file: which combinations it makes, and what it says of a mistake."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from flashdepot.errors import UsageError
 from flashdepot.publish import PublishMatrix, read_matrix
+from support.tools import flashdepot_in, posix
 
 
 def read(folder: Path, text: str) -> PublishMatrix:
@@ -91,3 +93,17 @@ def test_a_matrix_file_that_is_not_there_is_named(tmp_path) -> None:
     with pytest.raises(UsageError, match=r"none\.toml cannot be read") as refused:
         read_matrix(tmp_path / "none.toml")
     assert "docs/publishing.md" in refused.value.hint
+
+
+@posix("nvcc that flashdepot could start")
+def test_parts_for_several_systems_are_foreseen_with_one_compile_of_the_device_code(tmp_path) -> None:
+    file = tmp_path / "publish.toml"
+    file.write_text('[matrix]\ntarget = ["linux-x86_64", "linux-aarch64"]\nprofile = "quick"\narch = ["90", "120"]\n')
+    words = ("publish", file, "--dry-run", "--json", "--depot", tmp_path / "depot")
+    done = flashdepot_in(tmp_path, *words)
+    assert done.returncode == 0, done.stderr
+    parts = [part["plan"]["units"]["compiled"] for part in json.loads(done.stdout)["parts"]]
+    assert parts == [2, 2, 0, 0]
+    said = flashdepot_in(tmp_path, *[word for word in words if word != "--json"]).stdout.splitlines()
+    assert said[-2] == "All parts together"
+    assert said[-1].startswith("  To compile: 4 kernels; the device code of 4 more is compiled for another part")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from flashdepot.model.host import HostRecord
 from flashdepot.model.limits import Limits
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.request import Gpus, LibraryRequest, Need
+from flashdepot.model.selection import Unit
 from flashdepot.remotes import Remotes, users_remotes
 from flashdepot.resolve.library import LibraryResult, resolve_library
 
@@ -180,9 +181,17 @@ class LibraryPlan(msgspec.Struct, frozen=True):
 
 
 def plan_need(
-    need: Need | str, context: Context, *, exactly: bool = False, options: Options | None = None
+    need: Need | str,
+    context: Context,
+    *,
+    exactly: bool = False,
+    options: Options | None = None,
+    made: Collection[Unit] = (),
 ) -> LibraryPlan:
-    """What :func:`acquire` would do; nothing is compiled. What a lock pins is fetched from a remote if the depot lacks it."""
+    """What :func:`acquire` would do; nothing is compiled. What a lock pins is fetched from a remote if the depot lacks it.
+
+    :param made: units whose device code other libraries will have brought by then.
+    """
     if isinstance(need, str):
         return LibraryPlan(stored=_pinned(need, context))
     from flashdepot.build.library import Options  # noqa: PLC0415  (a hit needs none of it)
@@ -198,7 +207,7 @@ def plan_need(
             return LibraryPlan(offered=offered[0].summary)
         _tell_rejected(choice, context.events)
     machine, limits = probe(depot=depot.root), _surveyed(context.limits)
-    found = Making(need, depot, machine, limits, options or Options()).foresee()
+    found = Making(need, depot, machine, limits, options or Options()).foresee(made)
     return LibraryPlan(forecast=found) if isinstance(found, Forecast) else LibraryPlan(stored=found)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ from flashdepot.index.site import IndexSite, Signatures, write_site
 from flashdepot.model.index_record import IndexRecord
 from flashdepot.model.limits import Compiling
 from flashdepot.model.manifest import Manifest
+from flashdepot.model.selection import Unit
 from flashdepot.publish import (
     FAILED,
     PartReport,
@@ -178,16 +180,25 @@ class PlannedPart(msgspec.Struct, frozen=True):
 
 def plan_publish(matrix: PublishMatrix, **how: Unpack[How]) -> list[PlannedPart]:
     """What :func:`publish` would have to compile for each part; nothing is fetched, compiled or written."""
-    return [_planned(part, Context(**how)) for part in matrix.parts]
+    return _planned(matrix.parts, Context(**how))
 
 
-def _planned(part: PublishedPart, context: Context, *, foreseen: bool = True) -> PlannedPart:
-    need = None
-    try:
-        need = context.need(part.request, for_wheel=True)
-        return PlannedPart(part, need, plan_need(need, context, exactly=True) if foreseen else None)
-    except FlashdepotError as error:
-        return PlannedPart(part, need, problem=error)
+def _planned(parts: Sequence[PublishedPart], context: Context, *, foreseen: bool = True) -> list[PlannedPart]:
+    """What each part takes after those before it: the systems share device code."""
+    planned, made = list[PlannedPart](), defaultdict[object, set[Unit]](set)
+    for part in parts:
+        need, plan = None, None
+        try:
+            need = context.need(part.request, for_wheel=True)
+            if foreseen:
+                request = need.request
+                shared = made[str((need.sources, request.selection.features, request.gpus, need.cuda))]
+                plan = plan_need(need, context, exactly=True, made=frozenset(shared))
+                shared |= request.selection.units
+            planned.append(PlannedPart(part, need, plan))
+        except FlashdepotError as error:
+            planned.append(PlannedPart(part, need, problem=error))
+    return planned
 
 
 def publish(
@@ -229,7 +240,7 @@ def publish(
     # What is built goes where it is to go once it is verified, and not before.
     context = replace(context, depot=Depot(depot.root, events.warn, remotes.only_read()))
     asks = may_compile(context.limits)[0] is not Compiling.ALWAYS
-    planned = [_planned(part, context, foreseen=asks) for part in matrix.parts]
+    planned = _planned(matrix.parts, context, foreseen=asks)
     forecasts = [one.plan.forecast for one in planned if one.plan is not None and one.plan.forecast is not None]
     if forecasts:  # one yes for all parts together, before the first begins
         require_consent(together(forecasts), context.limits, events)

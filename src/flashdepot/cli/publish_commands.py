@@ -18,6 +18,7 @@ from flashdepot.depot import Depot
 from flashdepot.errors import UsageError
 from flashdepot.model.limits import Limits, counted, duration, size
 from flashdepot.publish import FAILED, REPORT_NAME, PartReport, PublishReport, problem_document, read_matrix
+from flashdepot.resolve.consent import sentence, together
 from flashdepot.wheel import parse_names
 
 
@@ -127,11 +128,15 @@ def _plan(planned: Sequence[publishing.PlannedPart]) -> View:
         row: dict[str, Any] = {"name": one.part.name, "words": dict(one.part.words)}
         told = f"cannot be made: {one.problem}"
         if one.plan is not None:
-            row["plan"], told = plan_document(one.plan), describe_plan(one.plan)
+            row["plan"], forecast = plan_document(one.plan), one.plan.forecast
+            told = sentence(forecast) if forecast is not None else describe_plan(one.plan)
         if one.problem is not None:
             row["problem"] = problem_document(one.problem)
         rows.append(row)
         lines.append(f"{one.part.name}\n  {told}")
+    forecasts = [one.plan.forecast for one in planned if one.plan is not None and one.plan.forecast is not None]
+    if len(forecasts) > 1:
+        lines.append(f"All parts together\n  {sentence(together(forecasts))}")
     failed = [one.problem.exit_code for one in planned if one.problem is not None]
     return View({"status": "planned", "parts": rows}, lines, status=failed[0] if failed else 0)
 

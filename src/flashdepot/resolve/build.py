@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
@@ -100,15 +100,19 @@ class Making:
         target = next(row for row in TARGETS if row.platform == self.need.request.platform)
         return first_link_seconds(self.host.platform, self.depot.layout.toolchains, target.zig)
 
-    def foresee(self) -> Forecast | Manifest:
-        """What :meth:`make` would do: nothing but to take a stored library, or this. Nothing is fetched or compiled."""
+    def foresee(self, made: Collection[Unit] = ()) -> Forecast | Manifest:
+        """What :meth:`make` would do: nothing but to take a stored library, or this. Nothing is fetched or compiled.
+
+        :param made: units whose device code will have been made by then.
+        """
         if self.fetches:
-            return self.usual()
+            return self.usual(made)
         with self.depot.workspace() as work:
             plan = self._plan(BuildProgress(), work)
             if (stored := self.depot.load_intact(plan.recipe.key)) is not None:
                 return stored
-            return self._exact(plan, foresee_build(plan, self.depot, self.limits))
+            exact = self._exact(plan, foresee_build(plan, self.depot, self.limits))
+            return min(exact, self.usual(made), key=lambda one: one.seconds) if made else exact
 
     def make(self, events: Events) -> LibraryResult:
         """The library: stored, a remote's, or compiled now.
@@ -172,16 +176,16 @@ class Making:
         gpus, platform = request.gpus, request.platform
         return prepare(trees, request.selection, gpus, platform, toolchain, depot, self.options, on_file)
 
-    def usual(self) -> Forecast:
-        """What it usually takes when nothing was compiled before, and some things must be fetched first."""
-        selection = self.need.request.selection
-        if this_platform().system == "windows":  # device code is a remote's
-            made = frozenset(unit for unit in selection.units if not family_of(unit.family).needs_nvcc)
-            host_sides = [Job(unit.name, HOST_SIDE.seconds, HOST_SIDE.peak) for unit in selection.units - made]
-            jobs = usual_jobs(replace(selection, units=made), len(self.need.request.gpus), Options().front_end)
-            outlook = foresee([*host_sides, *jobs], (), _capacity(self.limits))
-            return self._forecast(made, outlook, self.fetches, len(host_sides))
-        return self._forecast(selection.units, self._outlook(selection), self.fetches)
+    def usual(self, made: Collection[Unit] = ()) -> Forecast:
+        """What it usually takes when no device code but that of ``made`` is there, and some things must be fetched first."""
+        selection, source = self.need.request.selection, "is compiled for another part"
+        if this_platform().system == "windows":
+            made = frozenset(unit for unit in selection.units if family_of(unit.family).needs_nvcc)
+            source = "must come from remotes"
+        left = selection.units.difference(made)
+        around = [Job(unit.name, HOST_SIDE.seconds, HOST_SIDE.peak) for unit in selection.units - left]
+        outlook = self._outlook(replace(selection, units=left), around)
+        return replace(self._forecast(left, outlook, self.fetches, len(around)), source=source)
 
     def _exact(self, plan: BuildPlan, outlook: Outlook) -> Forecast:
         """What it takes by the compilers that are here, and by what was compiled before."""
@@ -226,9 +230,9 @@ class Making:
                 if takes < seconds / 2:
                     yield Alternative(f"--profile {name}", takes)
 
-    def _outlook(self, selection: Selection) -> Outlook:
+    def _outlook(self, selection: Selection, beside: Sequence[Job] = ()) -> Outlook:
         jobs = usual_jobs(selection, len(self.need.request.gpus), Options().front_end)
-        return foresee(jobs, (), _capacity(self.limits))
+        return foresee([*beside, *jobs], (), _capacity(self.limits))
 
     def _wall_seconds(self, outlook: Outlook, units: int) -> float:
         """Until it is compiled and linked, where two compilers share a core as well."""

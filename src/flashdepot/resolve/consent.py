@@ -64,6 +64,7 @@ def together(forecasts: Sequence[Forecast]) -> Forecast:
         fetches=tuple(dict.fromkeys(fetch for one in forecasts for fetch in one.fetches)),
         is_exact=all(one.is_exact for one in forecasts),
         host_sides=sum(one.host_sides for one in forecasts),
+        source=forecasts[-1].source,
     )
 
 
@@ -91,12 +92,13 @@ def sentence(forecast: Forecast) -> str:
         rest = f"{what}; {takes}" if forecast.memory else f"{what}, about {duration(forecast.seconds)}"
         return f"All {forecast.units} kernels are compiled already: {rest}."
     parts = [f"To compile: {left} kernels"]
-    known = "is compiled already" if forecast.is_exact else "must come from remotes"
     if not left:
-        all_of_it = f"The device code of all {forecast.units} kernels {known}"
+        all_of_it = f"The device code of all {forecast.units} kernels {forecast.source}"
         parts = [f"{all_of_it}. To compile: the host side of {around}, and the C layer"]
     elif around:
-        parts.append(f"the device code of {forecast.compiled} more {known}, the host side of {around} of them is not")
+        parts.append(
+            f"the device code of {forecast.compiled} more {forecast.source}, the host side of {around} of them is not"
+        )
     elif forecast.compiled:
         parts.append(f"{forecast.compiled} more are compiled already")
     parts.append(takes)
