@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -324,6 +325,23 @@ def variants(problem: Problem, **lists: tuple[object, ...]) -> list[Problem]:
     for name, values in lists.items():
         found = [replace(one, **{name: value}) for one in found for value in values]
     return found
+
+
+def random_fields(rng: random.Random, reach: int) -> dict[str, Any]:
+    """Fields of any problem; windows end within so many keys."""
+    heads_k, window = rng.choice([1, 2, 3]), rng.random() < 0.3
+    return {
+        "dtype": rng.choice(["fp16", "bf16"]),
+        "heads_q": heads_k * rng.choice([1, 1, 2, 5]),
+        "heads_k": heads_k,
+        "head_dim": 8 * rng.randint(1, 32),
+        "causal": rng.random() < 0.5,
+        "left": rng.randint(0, reach) if window else None,
+        "right": rng.choice([None, rng.randint(0, reach)]) if window else None,
+        "softcap": rng.choice([0.0, 0.0, 0.0, 15.0]),
+        "alibi": rng.choice(["", "", "", "h", "bh"]),
+        "layout": rng.choice(["bshd", "bhsd", "gaps"]),
+    }
 
 
 def cases(problems: list[Problem] | dict[str, list[Problem]]) -> pytest.MarkDecorator:

@@ -43,6 +43,11 @@ def packed(lengths_q: tuple[int, ...], lengths_k: tuple[int, ...], **fields: obj
     )
 
 
+UNEVEN = packed((113, 1, 128, 64), (203, 77, 128, 300))
+EMPTY = packed((0, 113, 64, 0, 5), (50, 0, 203, 0, 1), heads_q=6, heads_k=3)
+DECODE = packed((1, 1, 1, 1, 1), (300, 1, 129, 1000, 77), heads_q=8, heads_k=2, spare=0, splits=0)
+
+
 def int32(values: Sequence[int]) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.int32, device="cuda")
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from attention import Call, Problem, cases, variants
+from attention import Call, Problem, cases, random_fields, variants
 from gradients import Backward
-from packed import Packed, PackedCall, packed
+from packed import EMPTY, UNEVEN, Packed, PackedCall, packed
 from torch_with_gpu import torch
 
 from support.fa_abi import Answer, Contents, Family, Library, OneFamily
@@ -40,8 +40,6 @@ def run(backward: Backward) -> None:
     backward.check()
 
 
-UNEVEN = packed((113, 1, 128, 64), (203, 77, 128, 300))
-EMPTY = packed((0, 113, 64, 0, 5), (50, 0, 203, 0, 1), heads_q=6, heads_k=3)
 SHAPES = ((113, 203), (128, 128), (203, 113), (1, 300), (257, 64))
 
 
@@ -226,23 +224,9 @@ def test_work_waits_for_its_stream_and_for_no_other(make_backward) -> None:
 
 def random_problem(seed: int) -> Problem:
     rng = random.Random(seed)
-    heads_k = rng.choice([1, 2, 3])
-    dropout = rng.choice([0.0, 0.0, 0.2])
-    window = rng.random() < 0.3
-    fields = {
-        "dtype": rng.choice(["fp16", "bf16"]),
-        "heads_q": heads_k * rng.choice([1, 1, 2, 5]),
-        "heads_k": heads_k,
-        "head_dim": 8 * rng.randint(1, 24 if dropout else 32),
-        "causal": rng.random() < 0.5,
-        "left": rng.randint(0, 500) if window else None,
-        "right": rng.choice([None, rng.randint(0, 500)]) if window else None,
-        "softcap": 0.0 if dropout else rng.choice([0.0, 0.0, 15.0]),
-        "alibi": rng.choice(["", "", "h", "bh"]),
-        "dropout": dropout,
-        "layout": rng.choice(["bshd", "bhsd", "gaps"]),
-        "seed": seed,
-    }
+    fields, dropout = random_fields(rng, 500) | {"seed": seed}, rng.choice([0.0, 0.0, 0.2])
+    if dropout:
+        fields |= {"dropout": dropout, "softcap": 0.0, "head_dim": 8 * rng.randint(1, 24)}
     # With dropout and one key all of a gradient cancels but the rounding of o, which no plain computation has.
     few = 8 if dropout else 1
     batch = rng.randint(1, 4)

@@ -6,7 +6,8 @@ import random
 from dataclasses import replace
 
 import pytest
-from attention import Call, Problem, cases, variants
+from attention import Call, Problem, cases, random_fields, variants
+from packed import DECODE, EMPTY, UNEVEN, packed
 from torch_with_gpu import torch
 
 from support.fa_abi import Library, Status
@@ -132,26 +133,15 @@ def test_no_queries_touch_nothing(make_call, problem: Problem) -> None:
 
 def random_problem(seed: int) -> Problem:
     rng = random.Random(seed)
-    heads_k = rng.choice([1, 2, 3])
     seqlen_k = rng.choice([rng.randint(1, 300), rng.randint(1, 2000)])
-    window = rng.random() < 0.3
     return Problem(
-        dtype=rng.choice(["fp16", "bf16"]),
         batch=rng.randint(1, 4),
         seqlen_q=rng.choice([1, rng.randint(1, 300), rng.randint(1, 1000)]),
         seqlen_k=seqlen_k,
-        heads_q=heads_k * rng.choice([1, 1, 2, 5]),
-        heads_k=heads_k,
-        head_dim=8 * rng.randint(1, 32),
-        causal=rng.random() < 0.5,
-        left=rng.randint(0, seqlen_k) if window else None,
-        right=rng.choice([None, rng.randint(0, seqlen_k)]) if window else None,
-        softcap=rng.choice([0.0, 0.0, 0.0, 15.0]),
-        alibi=rng.choice(["", "", "", "h", "bh"]),
         scale=rng.choice([0.0, 0.0, 0.05]),
         splits=rng.choice([0, 0, 1, 4]),
-        layout=rng.choice(["bshd", "bhsd", "sbhd", "gaps"]),
         seed=seed,
+        **{**random_fields(rng, seqlen_k), "layout": rng.choice(["bshd", "bhsd", "sbhd", "gaps"])},
     )
 
 
@@ -185,7 +175,7 @@ def test_work_waits_for_its_stream_and_for_no_other(make_call, problem: Problem)
     call.check()
 
 
-@cases(SOME)
+@cases([*SOME, UNEVEN, EMPTY, DECODE, packed((113, 1, 64), (703, 77, 512), page_size=256)])
 def test_a_captured_call_replays_over_new_inputs(make_call, problem: Problem) -> None:
     call = make_call(problem)
     torch.cuda.synchronize()

@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from attention import cases, variants
+from attention import cases, random_fields, variants
 from cache import Cached
 from torch_with_gpu import torch
 
@@ -63,34 +63,26 @@ def test_results_are_right(make_call, problem: Cached) -> None:
 
 def random_problem(seed: int) -> Cached:
     rng = random.Random(seed)
-    batch, heads_k = rng.randint(1, 4), rng.choice([1, 2, 3])
-    paged = rng.random() < 0.4
+    batch, paged, new = rng.randint(1, 4), rng.random() < 0.4, rng.choice([0, 0, 1, rng.randint(1, 40)])
     seqlen_k = 256 * rng.randint(1, 4) if paged else rng.randint(64, 900)
-    new = rng.choice([0, 0, 1, rng.randint(1, 40)])
     lengths = tuple(rng.randint(0, seqlen_k - new) for _ in range(batch))
-    window = rng.random() < 0.3
     head_dim = 8 * rng.randint(2, 32)
+    fields = random_fields(rng, 300) | {"head_dim": head_dim, "softcap": 0.0, "alibi": ""}
+    if fields["left"] is not None:  # what is appended must be seen
+        fields["left"] = max(fields["left"], new)
     return Cached(
-        dtype=rng.choice(["fp16", "bf16"]),
         batch=batch,
         seqlen_q=rng.choice([1, 1, max(new, 1), rng.randint(1, 16)]),
         seqlen_k=seqlen_k,
-        heads_q=heads_k * rng.choice([1, 2, 4]),
-        heads_k=heads_k,
-        head_dim=head_dim,
-        causal=rng.random() < 0.5,
-        left=rng.randint(new, 300) if window else None,
-        right=rng.choice([None, rng.randint(0, 20)]) if window else None,
         lengths=lengths,
         new=new,
-        rotary=16 * rng.randint(1, head_dim // 16) if new and seqlen_k and rng.random() < 0.5 else 0,
-        interleaved=False,
+        rotary=16 * rng.randint(1, head_dim // 16) if new and rng.random() < 0.5 else 0,
         indexed=not paged and rng.random() < 0.4,
         leftpad=tuple(rng.randint(0, length) for length in lengths) if not paged and rng.random() < 0.3 else (),
         page_size=256 if paged else 0,
         splits=rng.choice([0, 0, 1, 3]),
-        layout=rng.choice(["bshd", "bhsd", "gaps"]),
         seed=seed,
+        **fields,
     )
 
 

@@ -6,16 +6,11 @@ import random
 from dataclasses import replace
 
 import pytest
-from attention import cases, variants
-from packed import Packed, packed
+from attention import cases, random_fields, variants
+from packed import DECODE, EMPTY, UNEVEN, Packed, packed
 from torch_with_gpu import torch
 
 from support.fa_abi import Status
-
-UNEVEN = packed((113, 1, 128, 64), (203, 77, 128, 300))
-EMPTY = packed((0, 113, 64, 0, 5), (50, 0, 203, 0, 1), heads_q=6, heads_k=3)
-DECODE = packed((1, 1, 1, 1, 1), (300, 1, 129, 1000, 77), heads_q=8, heads_k=2, spare=0, splits=0)
-
 
 RIGHT = {
     "sequences of different lengths": variants(
@@ -69,29 +64,17 @@ def test_results_are_right(make_call, problem: Packed) -> None:
 
 def random_problem(seed: int) -> Packed:
     rng = random.Random(seed)
-    batch, heads_k = rng.randint(1, 6), rng.choice([1, 2, 3])
-    decode = rng.random() < 0.25
+    batch, decode, paged = rng.randint(1, 6), rng.random() < 0.25, rng.random() < 0.3
     lengths_q = tuple(1 if decode else rng.choice([0, 1, rng.randint(1, 400)]) for _ in range(batch))
     lengths_k = tuple(rng.choice([0, 1, rng.randint(1, 700)]) for _ in range(batch))
-    window = rng.random() < 0.3
-    paged = rng.random() < 0.3
     return packed(
         lengths_q if any(lengths_q) else (3, *lengths_q[1:]),
         lengths_k if any(lengths_k) else (3, *lengths_k[1:]),
-        dtype=rng.choice(["fp16", "bf16"]),
-        heads_q=heads_k * rng.choice([1, 1, 2, 5]),
-        heads_k=heads_k,
-        head_dim=8 * rng.randint(1, 32),
-        causal=rng.random() < 0.5,
-        left=rng.randint(0, 500) if window else None,
-        right=rng.choice([None, rng.randint(0, 500)]) if window else None,
-        softcap=rng.choice([0.0, 0.0, 0.0, 15.0]),
-        alibi=rng.choice(["", "", "", "h", "bh"]),
         splits=0,
-        layout=rng.choice(["bshd", "bhsd", "gaps"]),
         page_size=rng.choice([256, 512]) if paged else 0,
         spare=rng.choice([0, 5]),
         seed=seed,
+        **random_fields(rng, 500),
     )
 
 
@@ -100,20 +83,6 @@ def test_a_random_problem(make_call, seed: int) -> None:
     call = make_call(random_problem(seed))
     call.launch()
     call.check()
-
-
-@cases([UNEVEN, EMPTY, DECODE, packed((113, 1, 64), (703, 77, 512), page_size=256)])
-def test_a_captured_call_replays_over_new_inputs(make_call, problem: Packed) -> None:
-    call = make_call(problem)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call.launch()
-    for seed in (1, 2):
-        call.refill(seed)
-        call.poison()
-        graph.replay()
-        call.check()
 
 
 def test_pages_without_a_workspace_are_refused_and_launch_nothing(make_call) -> None:
