@@ -12,7 +12,7 @@ from flashdepot.install.change import EnvironmentChange, recover
 from flashdepot.resolve.lock import LOCK_NAME
 from support import forge
 from support.tools import flashdepot_in, posix
-from support.venvs import TAG, Venv, add_official, add_torch
+from support.venvs import TAG, Venv, add_official, add_torch, unchanged
 
 as_root = pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="gives files to another user: needs root")
 SOMEBODY = 12345
@@ -67,11 +67,10 @@ HOSTILE = {
 @pytest.mark.parametrize("installer", ["uv"], indirect=True)
 @pytest.mark.parametrize("how", HOSTILE)
 def test_a_wheel_brings_no_program_that_is_not_its_own(command, environment, tmp_path, how) -> None:
-    before = environment.contents()
-    done = command("--wheel", str(make_wheel(tmp_path / "wheels", HOSTILE[how], works=True)))
+    with unchanged(environment):
+        done = command("--wheel", str(make_wheel(tmp_path / "wheels", HOSTILE[how], works=True)))
     assert done.code in {4, 6}, done.err
     assert "is refused: i" in done.err or "must not use the reserved name" in done.err
-    assert environment.contents() == before
     assert not [folder for folder in (tmp_path, *tmp_path.parents) if (folder / "flashdepot-attack").exists()]
     assert not Path("/tmp/flashdepot-attack").exists()  # noqa: S108
 
@@ -183,13 +182,12 @@ def test_a_module_that_leaves_a_process_running_is_installed_at_once(command, en
     ],
 )
 def test_a_module_that_ends_the_process_without_an_answer_is_undone(command, environment, tmp_path, code, said) -> None:
-    before = environment.contents()
-    done = command("--wheel", wheel(tmp_path, code))
+    with unchanged(environment):
+        done = command("--wheel", wheel(tmp_path, code))
     assert done.code == 6, done.err
     assert "does not import there: " in done.err
     assert said in done.err
     assert "Traceback" not in done.err
-    assert environment.contents() == before
 
 
 @anywhere

@@ -12,7 +12,7 @@ from flashdepot.host.python_environment import probe_python
 from flashdepot.install.change import EnvironmentChange, recover
 from flashdepot.install.present import own_files
 from flashdepot.resolve.own_wheel_name import wheel_version
-from support.venvs import Venv, add_official, add_torch
+from support.venvs import Venv, add_official, add_torch, unchanged
 
 Install = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -68,7 +68,7 @@ def test_a_module_that_stands_before_the_installed_one_is_found_out(install, dep
     before = environment.contents()
     done = install(depot, "--python", str(environment.python))
     assert done.returncode == 6
-    assert "Another copy stands before it on sys.path" in done.stderr
+    assert "Another copy comes first on sys.path" in done.stderr
     assert environment.contents() == before
 
 
@@ -126,11 +126,10 @@ def test_two_installations_into_one_environment_do_not_mix(install, depot, envir
 
 def test_a_flash_attn_that_could_not_be_put_back_is_left_untouched(install, depot, environment) -> None:
     add_official(environment, record=False)
-    before = environment.contents()
-    done = install(depot, "--python", str(environment.python))
+    with unchanged(environment):
+        done = install(depot, "--python", str(environment.python))
     assert done.returncode == 2
     assert "nothing says which files are its own" in done.stderr
-    assert environment.contents() == before
 
 
 def test_the_nearest_venv_is_the_default(install, depot, bare_venv, tmp_path) -> None:
@@ -155,11 +154,10 @@ def test_the_systems_python_is_refused_with_the_way_to_an_environment(install, d
 def test_an_environment_without_a_torch_that_serves_is_refused(install, depot, bare_venv, torch, code, said) -> None:
     if torch:
         add_torch(bare_venv, torch)
-    before = bare_venv.contents()
-    done = install(depot, "--python", str(bare_venv.python), "--source", "ours")
+    with unchanged(bare_venv):
+        done = install(depot, "--python", str(bare_venv.python), "--source", "ours")
     assert done.returncode == code
     assert said in done.stderr
-    assert bare_venv.contents() == before
 
 
 def test_a_machine_without_an_installer_learns_how_to_get_one(install, depot, bare_venv, monkeypatch) -> None:

@@ -16,7 +16,7 @@ from flashdepot.resolve.lock import LOCK_NAME, Lock, LockedWheel, read_lock, wri
 from flashdepot.resolve.wheel_files import WheelFile, pin
 from support import forge
 from support.servers import FileServer, serve_files
-from support.venvs import SET_DEVICE, SET_DEVICE_BEFORE_2_8, TAG
+from support.venvs import SET_DEVICE, SET_DEVICE_BEFORE_2_8, TAG, unchanged
 
 pytestmark = pytest.mark.parametrize("installer", ["uv"], indirect=True)
 
@@ -125,20 +125,18 @@ def test_when_none_of_them_was_published_nothing_is_built_instead(command, publi
 
 def assert_refused(command, environment, code: int, said: str) -> None:
     """Nothing is installed, with that exit code and those words."""
-    before = environment.contents()
-    done = command()
+    with unchanged(environment):
+        done = command()
     assert done.code == code
     assert said in done.err
-    assert environment.contents() == before
 
 
 def test_wheels_of_others_are_taken_only_by_name(command, published, environment) -> None:
     digest = published.add("mjun0812", "2.8.3")
-    before = environment.contents()
-    done = command("--arch", "90")
+    with unchanged(environment):
+        done = command("--arch", "90")
     assert done.code == 8
     assert "Compiling this needs a yes" in done.err
-    assert environment.contents() == before
     done = command("--source", "community", "--json")
     assert done.code == 0, done.err
     assert json.loads(done.out)["source"] == "community:mjun0812"
@@ -148,12 +146,11 @@ def test_wheels_of_others_are_taken_only_by_name(command, published, environment
 @pytest.mark.parametrize("source", [[], ["--source", "ours"]])
 def test_what_would_have_to_be_compiled_is_never_compiled_in_silence(command, published, environment, source) -> None:
     published.add("official", "2.8.3", local="cu12torch2.5cxx11abiTRUE", symbol=SET_DEVICE_BEFORE_2_8)
-    before = environment.contents()
-    done = command(*source, "--arch", "90")
+    with unchanged(environment):
+        done = command(*source, "--arch", "90")
     assert done.code == 8
-    assert "Compiling this needs your consent. To compile: " in done.err
+    assert "Compiling this needs a yes. To compile: " in done.err
     assert "To compile it: flashdepot " in done.err
-    assert environment.contents() == before
     planned = json.loads(command(*source, "--arch", "90", "--dry-run", "--json").out)
     assert planned["must_build"] is True
     assert "no stored library" in planned["why"] or source
@@ -257,11 +254,10 @@ def test_an_unverified_wheel_is_pinned_when_it_is_accepted(
 ) -> None:
     digest = published.add(collection, "2.8.3", pinned=False)
     source = str(origin).partition(":")[0]
-    before = environment.contents()
-    done = command("--source", source)
+    with unchanged(environment):
+        done = command("--source", source)
     assert done.code == 6
     assert "No SHA-256 is known" in done.err
-    assert environment.contents() == before
     done = command("--source", source, "--accept-unverified")
     assert done.code == 0, done.err
     assert f"Its SHA-256 is recorded in {tmp_path / LOCK_NAME}" in done.err

@@ -8,6 +8,7 @@ import pytest
 from flashdepot.errors import UsageError
 from flashdepot.install.present import advice, find_keeper, require_free
 from flashdepot.resolve.choice import OURS_MADE
+from support.venvs import unchanged
 
 URL = "https://example.org/flash_attn-2.8.3-py3-none-any.whl"
 
@@ -102,8 +103,7 @@ def test_an_installation_into_a_uv_project_works_and_says_what_uv_would_do(insta
 def test_a_flash_attn_of_condas_is_left_to_conda(install, depot, environment) -> None:
     environment.add("flash_attn", "2.7.0", {"flash_attn/__init__.py": ""})
     (environment.site / "flash_attn-2.7.0.dist-info" / "INSTALLER").write_text("conda\n")
-    before = environment.contents()
-    done = install(depot, "--python", str(environment.python))
+    with unchanged(environment):
+        done = install(depot, "--python", str(environment.python))
     assert done.returncode == 2
     assert "conda remove --prefix" in done.stderr
-    assert environment.contents() == before
