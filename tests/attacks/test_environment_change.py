@@ -11,8 +11,8 @@ from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
 from flashdepot.install.change import EnvironmentChange, recover
 from flashdepot.resolve.lock import LOCK_NAME
 from support import forge
-from support.tools import flashdepot_in, posix
-from support.venvs import TAG, Venv, add_official, add_torch, unchanged
+from support.tools import flashdepot_in, posix, unchanged
+from support.venvs import TAG, Venv, add_official, add_torch
 
 as_root = pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="gives files to another user: needs root")
 SOMEBODY = 12345

@@ -15,19 +15,10 @@ from flashdepot.files.directory import open_plain, plain_path
 from flashdepot.files.output_folder import OutputFolder
 from flashdepot.files.user_files import OutputFile, require_safe
 from support.programs import write_stand_in
-from support.tools import flashdepot_here
+from support.tools import contents, flashdepot_here, unchanged
 
 TARGET = "linux-x86_64-cu13-sm80-90"
 SECRET = b"-----BEGIN OPENSSH PRIVATE KEY-----\nnobody may see this\n"
-
-
-def contents(folder: Path) -> dict[str, bytes | str]:
-    """Everything below a folder: the bytes of files, and where links lead."""
-    return {
-        path.relative_to(folder).as_posix(): str(path.readlink()) if path.is_symlink() else path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_symlink() or path.is_file()
-    }
 
 
 Writer = Callable[[Path], CompletedProcess[str]]
@@ -99,12 +90,11 @@ def test_a_file_that_was_changed_since_it_was_written_is_kept(writer, tmp_path) 
     files = [path for path in sorted(out.rglob("*")) if path.is_file() and not path.is_symlink()]
     mine = next(path for path in files if path.name.startswith(("LICENSE", "flash_attention")))
     mine.write_bytes(b"my own text\n")
-    before = contents(out)
-    done = writer(out)
+    with unchanged(out):
+        done = writer(out)
     assert done.returncode == 2
     assert str(mine) in done.stderr
     assert "Move it away" in done.stderr
-    assert contents(out) == before
     mine.unlink()
     assert writer(out).returncode == 0
 
@@ -207,11 +197,10 @@ def test_a_wheel_replaces_nothing_that_has_its_name(real_depot, tmp_path, kind) 
         made.symlink_to(victim)
     else:
         made.write_bytes(first[:-1] + b"!")
-    before = contents(tmp_path)
-    done = flashdepot_here(*wheel)
+    with unchanged(tmp_path):
+        done = flashdepot_here(*wheel)
     assert done.returncode == 2
     assert str(made) in done.stderr
-    assert contents(tmp_path) == before
 
 
 @pytest.mark.nvcc

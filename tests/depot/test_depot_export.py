@@ -10,13 +10,10 @@ from flashdepot.files.atomic import read_json, sha256_file
 from flashdepot.model.manifest import Manifest, ManifestFile
 from support.depots import LIBRARY_FILES, LINK, flip_bit, store_library
 from support.own_world import makes_links
+from support.tools import contents, unchanged
 
 HEADER = "include/flash_attention.h"
 LINKS = [LINK.path] if makes_links() else []
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
 @pytest.fixture
@@ -72,11 +69,9 @@ def test_a_folder_that_holds_something_else_is_refused_and_untouched(depot, mani
     out.mkdir()
     for name, text in held.items():
         (out / name).write_text(text)
-    before = contents(out)
-    with pytest.raises(UsageError, match="no library that flashdepot wrote") as caught:
+    with unchanged(out), pytest.raises(UsageError, match="no library that flashdepot wrote") as caught:
         depot.export(manifest, out)
     assert "--out DIR" in caught.value.hint
-    assert contents(out) == before
 
 
 def test_a_file_in_place_of_the_folder_is_refused(depot, manifest, tmp_path):
@@ -98,27 +93,23 @@ def test_a_folder_of_the_user_in_place_of_a_library_file_is_refused(depot, manif
 def test_a_damaged_blob_leaves_the_earlier_export_as_it_was(depot, manifest, tmp_path):
     new = store_library(depot, tmp_path / "sources", name="new")
     out = depot.export(manifest, tmp_path / "out")
-    before = contents(out)
     flip_bit(depot.layout.blob(new.files[-1].digest))
     for destination in (out, tmp_path / "other"):
-        with pytest.raises(IntegrityError):
+        with unchanged(out), pytest.raises(IntegrityError):
             Depot(depot.root).export(new, destination)
-    assert contents(out) == before
     assert not (tmp_path / "other").exists()
 
 
 def test_a_full_disk_leaves_the_earlier_export_as_it_was(depot, manifest, small_disk, tmp_path):
     out = depot.export(manifest, small_disk / "out")
-    before = contents(out)
     big = tmp_path / "big.a"
     big.write_bytes(b"x" * 3_000_000)
     file = ManifestFile("lib/big.a", sha256_file(big), 3_000_000)
     new = Manifest.from_json(manifest.to_json() | {"files": [file.to_json()]})
     depot.artifacts.store(new, {file.path: big})
-    with pytest.raises(MissingToolError, match="full") as caught:
+    with unchanged(out), pytest.raises(MissingToolError, match="full") as caught:
         depot.export(new, out)
     assert "--out DIR" in caught.value.hint
-    assert contents(out) == before
 
 
 def test_a_mount_point_and_the_current_folder_are_written_into(depot, manifest, small_disk, monkeypatch):

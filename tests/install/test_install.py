@@ -12,7 +12,8 @@ from flashdepot.host.python_environment import probe_python
 from flashdepot.install.change import EnvironmentChange, recover
 from flashdepot.install.present import own_files
 from flashdepot.resolve.own_wheel_name import wheel_version
-from support.venvs import Venv, add_official, add_torch, unchanged
+from support.tools import unchanged
+from support.venvs import Venv, add_official, add_torch
 
 Install = Callable[..., subprocess.CompletedProcess[str]]
 

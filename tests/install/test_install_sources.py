@@ -16,7 +16,8 @@ from flashdepot.resolve.lock import LOCK_NAME, Lock, LockedWheel, read_lock, wri
 from flashdepot.resolve.wheel_files import WheelFile, pin
 from support import forge
 from support.servers import FileServer, serve_files
-from support.venvs import SET_DEVICE, SET_DEVICE_BEFORE_2_8, TAG, unchanged
+from support.tools import unchanged
+from support.venvs import SET_DEVICE, SET_DEVICE_BEFORE_2_8, TAG
 
 pytestmark = pytest.mark.parametrize("installer", ["uv"], indirect=True)
 

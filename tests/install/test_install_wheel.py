@@ -20,7 +20,8 @@ from flashdepot.install import change
 from flashdepot.install.installation import Imported, verify_numbers
 from support import forge
 from support.servers import Fault, FileServer, serve_files
-from support.venvs import SET_DEVICE, SET_DEVICE_BEFORE_2_8, TAG, add_official, unchanged
+from support.tools import unchanged
+from support.venvs import SET_DEVICE, SET_DEVICE_BEFORE_2_8, TAG, add_official
 
 VERSION = "2.8.3+cu12torch2.9cxx11abiTRUE"
 FOREVER = 99

@@ -8,7 +8,7 @@ import pytest
 from flashdepot.errors import UsageError
 from flashdepot.install.present import advice, find_keeper, require_free
 from flashdepot.resolve.choice import OURS_MADE
-from support.venvs import unchanged
+from support.tools import unchanged
 
 URL = "https://example.org/flash_attn-2.8.3-py3-none-any.whl"
 

@@ -9,11 +9,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -109,6 +110,24 @@ def flashdepot_here(*words: object, cwd: Path | None = None, **variables: str) -
         code = run()
     said = [stream.buffer.getvalue().decode(errors="surrogateescape") for stream in (out, err)]  # type: ignore[attr-defined]
     return _without_bug(subprocess.CompletedProcess(line, code, *said))
+
+
+def contents(folder: Path) -> dict[str, bytes | str]:
+    """Everything below a folder: the bytes of files, and where links lead."""
+    return {
+        path.relative_to(folder).as_posix(): str(path.readlink()) if path.is_symlink() else path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_symlink() or path.is_file()
+    }
+
+
+@contextmanager
+def unchanged(place: Any) -> Iterator[None]:
+    """What is done here leaves everything in a folder, or in what has contents of its own, as it was."""
+    look = partial(contents, place) if isinstance(place, Path) else place.contents
+    before = look()
+    yield
+    assert look() == before
 
 
 _LIMIT = 120.0

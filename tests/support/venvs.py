@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -98,14 +97,6 @@ class Venv:
             else:
                 seen[name] = (path.stat().st_mode, b"" if path.is_dir() else path.read_bytes())
         return seen
-
-
-@contextmanager
-def unchanged(environment: Venv) -> Iterator[None]:
-    """What is done here leaves everything in an environment as it was."""
-    before = environment.contents()
-    yield
-    assert environment.contents() == before
 
 
 @pytest.fixture
