@@ -71,9 +71,9 @@ def test_auto_takes_cuda_12_of_nvidias_archives_where_only_the_driver_is_too_old
 
 @pytest.mark.parametrize(
     ("driver", "said", "unsaid"),
-    [("560.35", ["conda create", "--cuda ~/cuda-12.8"], "older than"), ("470.82", ["older than 525"], "--cuda")],
+    [("560.35", ["CUDA 12", "--cuda DIR"], "older than"), ("470.82", ["older than 525"], "--cuda")],
 )
-def test_a_driver_that_is_too_old_is_to_be_updated_or_an_older_nvcc_to_be_had_without_root(
+def test_a_driver_that_is_too_old_is_to_be_updated_or_a_toolkit_of_cuda_12_to_be_named(
     tmp_path, provided, driver, said, unsaid
 ) -> None:
     text = rf"driver is {re.escape(driver)}; what nvcc 13\.0\.88 builds needs 580"

@@ -244,9 +244,10 @@ def _require_providable(
         found = "".join(f" {reason}." for reason in rejected)
         oldest = driver_floor(OLDEST_CUDA.major, "linux", compressed=False)
         too_old = f"Update the driver: no nvcc that flashdepot can use builds for one older than {oldest}"
+        older = "Update the driver, or name the folder of a toolkit of CUDA 12: --cuda DIR"
         raise IncompatibleError(
             f"The NVIDIA driver is {driver}; what nvcc {ours} builds needs {floor}.{found}",
-            hint=too_old if driver < oldest else _OLDER_NVCC,
+            hint=too_old if driver < oldest else older,
         )
     if not provides(host.platform):
         raise MissingToolError(
@@ -255,14 +256,6 @@ def _require_providable(
             if host.platform.system == "linux"
             else "Build on a Linux machine; it needs no GPU: flashdepot get --target linux-x86_64",
         )
-
-
-_OLDER_NVCC = (
-    "Update the driver, or take an nvcc of CUDA 12, which driver 525 serves; this needs no root: "
-    "conda create -y -p ~/cuda-12.8 -c nvidia/label/cuda-12.8.1 cuda-nvcc cuda-cudart-dev cuda-cccl, "
-    "then: --cuda ~/cuda-12.8"
-)
-"""What a driver asks for that is too old for the provided nvcc (NVIDIA's installation guides for CUDA 12.8)."""
 
 
 def _unfit(toolkit: CudaToolkit, host: HostRecord, wanted: Sequence[Architecture], *, driver: Version | None) -> str:
