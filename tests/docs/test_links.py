@@ -143,6 +143,15 @@ def test_flashdepot_takes_every_command_line_that_explain_advises() -> None:
     assert not {line: said for line, said in refused.items() if said}
 
 
+def test_each_command_has_the_option_that_a_sentence_of_the_source_names() -> None:
+    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "src/flashdepot").rglob("*.py")]
+    named = {call for text in sources for call in re.findall(r"flashdepot (\w+) (?:(\w+) )?(?:\w+ )*(--[a-z-]+)", text)}
+    assert len(named) > 20
+    for first, second, option in named:
+        found = COMMANDS.get((first, second)) or COMMANDS[(first,)]
+        assert option in {name for one in found.params for name in one.opts}, (first, second, option)
+
+
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_flashdepot_takes_the_examples_of_its_own_help(words) -> None:
     examples = flashdepot_commands((COMMANDS[words].epilog or "").replace("\b", ""))

@@ -222,8 +222,7 @@ def _require_device_code(planned: Sequence[Action], outlook: Outlook) -> None:
         raise MissingToolError(
             f"No remote has the device code of {len(lacking)} of {len(device)} kernels, {lacking[0]} among them, and nvcc "
             "does not run on Windows with zig.",
-            hint="Compile it in WSL or on Linux and push it: flashdepot get --push. Any target will do: device code is the "
-            "same for all.",
+            hint="In WSL or on Linux, with --target windows-x86_64 or any other: flashdepot get, then: flashdepot depot push",
         )
 
 

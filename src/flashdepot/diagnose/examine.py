@@ -47,7 +47,6 @@ _CHECKS: Mapping[Intention, Sequence[Check]] = {
         *_SPACE,
         toolchain.choice,
         toolchain.toolkits,
-        toolchain.compilers,
         toolchain.folders,
         toolchain.git,
         toolchain.flags,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from flashdepot.diagnose.case import Case, blocker, foreseen, note, warning
 from flashdepot.errors import FlashdepotError, IncompatibleError, MissingToolError
-from flashdepot.facts.gpus import BUILD_TOOLS, codes_of, needs_conforming_preprocessor
+from flashdepot.facts.gpus import BUILD_TOOLS, codes_of
 from flashdepot.model.diagnosis import Diagnosis
 from flashdepot.model.host import CudaToolkit
 from flashdepot.model.request import AnyCuda
@@ -181,24 +181,6 @@ def two_toolkits(case: Case) -> Iterator[Diagnosis]:
     seen = f"{named.found_by} is CUDA {named.version} ({named.root}), and the nvcc on PATH is {first.version}."
     why = "PyTorch's extensions take the first, CMake and cargo the second."
     yield note("cuda-torch-mismatch", seen, why, f"export PATH={shlex.quote(str(named.root))}/bin:$PATH")
-
-
-def compilers(case: Case) -> Iterator[Diagnosis]:
-    """What other builds than ours must be given."""
-    record = case.record
-    if record.platform.system != "windows":
-        return
-    msvc = [c for c in record.compilers if c.kind == "cl"]
-    if msvc and "VSCMD_ARG_TGT_ARCH" not in record.variables:
-        seen = f"cl {msvc[0].version} is installed, and its environment is not loaded in this shell."
-        why = "Builds of extensions by pip find neither cl nor the headers of Windows."
-        fix = 'For those: the "x64 Native Tools Command Prompt", or call vcvars64.bat first'
-        yield note("msvc-env-missing", seen, why, fix)
-    needing = [t for t in record.toolkits if needs_conforming_preprocessor(t.version)]
-    if needing:
-        seen = f"CUDA {needing[0].version} is here."
-        why = "Its headers want the conforming preprocessor of cl, and few builds ask for it."
-        yield note("msvc-preprocessor", seen, why, "For those: set NVCC_PREPEND_FLAGS=-Xcompiler /Zc:preprocessor")
 
 
 def folders(case: Case) -> Iterator[Diagnosis]:

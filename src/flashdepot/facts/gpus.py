@@ -152,8 +152,3 @@ BUILD_TOOLS = (
     '"--passive --wait --add Microsoft.VisualStudio.Workload.VCTools --includeRecommended"'
 )
 """The command that installs Microsoft's compiler, its libraries and a Windows SDK without the rest."""
-
-
-def needs_conforming_preprocessor(release: Version) -> bool:
-    """Whether the headers of a CUDA release want ``cl`` to be given ``/Zc:preprocessor``."""
-    return release >= Version.parse(table("compilers")["conforming_preprocessor"])

@@ -37,7 +37,6 @@ VARIABLES = (
     "MAX_JOBS",
     "LD_LIBRARY_PATH",
     "TMPDIR",
-    "VSCMD_ARG_TGT_ARCH",
     "DISTUTILS_USE_SDK",
 )
 """The environment variables of a record: those that steer compilers, builds and GPUs, none that could be secret."""
