@@ -1,5 +1,6 @@
 """Questions asked of the catalog, in Python and by its command."""
 
+import json
 from collections import Counter
 
 import pytest
@@ -190,6 +191,10 @@ def test_ls_says_how_much_it_left_out(catalog):
     assert len(done.out.splitlines()) == 4
     assert f"3 of {count} wheels" in done.err
     assert len(catalog("ls", "--limit", "0", "--platform", "win").out.splitlines()) == count + 1
+    documents = [
+        json.loads(catalog("ls", *words, "--platform", "win", "--json").out) for words in ((), ("--limit", "3"))
+    ]
+    assert [len(document) for document in documents] == [count, 3]
     assert "No wheel matches" in catalog("ls", "--torch", "9").err
 
 

@@ -295,3 +295,5 @@ def test_a_remote_may_be_named_by_a_folder_that_is_there(tmp_path) -> None:
     done = flashdepot_in(tmp_path, "remote", "add", "team", "share", "--unsigned", "--json", **config)
     assert json.loads(done.stdout)["url"] == share.as_uri()
     assert flashdepot_in(tmp_path, "remote", "add", "team", "shared", "--unsigned", **config).returncode == 2
+    said = flashdepot_in(tmp_path, "depot", "push", "team", "--depot", tmp_path / "depot", **config).stderr
+    assert said.endswith("what is pushed is a library.\n  flashdepot depot push --to team\n")

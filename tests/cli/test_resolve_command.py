@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -33,6 +34,16 @@ def test_the_page_names_the_choice_its_reason_the_runner_up_and_what_was_left_ou
     assert "runner-up  flash-attn 2.8.3.post2, built here for sm_90" in lines
     assert "comes second: the first needs no compiler" in lines
     assert any(line.endswith("for another torch (nearest: 2.7)") for line in lines)
+
+
+def test_the_newest_version_is_the_nearest_to_one_that_is_newer_than_all(flashdepot_at) -> None:
+    versions = {
+        wheel["version"] for wheel in json.loads(flashdepot_at("catalog", "ls", "--limit", "0", "--json").stdout)
+    }
+    rejected = json.loads(flashdepot_at("resolve", *H100, "--version", "5", "--json").stdout)["rejected"]
+    (nearest,) = [one["nearest"] for one in rejected if one["rule"] == "version"]
+    newest = max(tuple(map(int, version.split("."))) for version in versions if re.fullmatch(r"\d+\.\d+\.\d+", version))
+    assert nearest == ".".join(map(str, newest))
 
 
 def test_the_json_document_has_choice_verdict_and_counts(flashdepot_at) -> None:

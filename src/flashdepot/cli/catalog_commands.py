@@ -23,7 +23,19 @@ from flashdepot.catalog.matrix import (
     tallies,
 )
 from flashdepot.cli.app import Commands
-from flashdepot.cli.common import Table, View, command, depot_option, fields, flag, into, option, say, warn
+from flashdepot.cli.common import (
+    Table,
+    View,
+    command,
+    depot_option,
+    fields,
+    flag,
+    into,
+    option,
+    say,
+    wants_json,
+    warn,
+)
 from flashdepot.cli.terminal import terminal
 from flashdepot.depot import Depot
 from flashdepot.errors import FlashdepotError, NetworkError, UsageError, did_you_mean
@@ -109,15 +121,16 @@ def _failure(failed: list[RefreshOutcome], asked: int) -> FlashdepotError:
     "pip install $(flashdepot catalog ls --version 2.8.3 --torch 2.8 --python-tag 3.12 --limit 1 --urls)",
     of=catalog,
 )
-@option("--limit  Rows of the table; 0 for all.  [default: 50]", type=click.IntRange(min=0), default=50)
+@option("--limit N  Only so many; 0 for all.  [default: 50, and all with --json]", type=click.IntRange(min=0))
 @flag("--urls  Print only the address of each, for pip install.")
 @filter_options
 @depot_option
-def ls(limit: int, wanted: Filter, depot: Depot, *, urls: bool) -> View:
+def ls(limit: int | None, wanted: Filter, depot: Depot, *, urls: bool) -> View:
     """List wheels, newest flash-attn first."""
     loaded, selected = _selected(depot, wanted)
     found = [wheel for row in rows(selected) for wheel in row.wheels]
-    shown = found[:limit] if limit else found
+    most = limit if limit is not None else 0 if wants_json() else 50
+    shown = found[:most] if most else found
     if len(shown) < len(found):
         said = (
             f"{len(shown)} of {len(found)} wheels shown: narrow the list with --torch, --torch-cuda or --python-tag, or "
@@ -127,7 +140,7 @@ def ls(limit: int, wanted: Filter, depot: Depot, *, urls: bool) -> View:
         said = f"{counted(len(found), 'wheel')}. --urls prints their addresses." if found else "No wheel matches."
     columns = ("flash-attn", "torch", "CUDA", "ABI", "Python", "platform", "source", "release", "size", "")
     return View(
-        lambda: [dict(zip(wheel._fields, wheel, strict=True)) for wheel in found],
+        lambda: [dict(zip(wheel._fields, wheel, strict=True)) for wheel in shown],
         [wheel.url for wheel in shown] if urls else [Table(columns, [_cells(wheel) for wheel in shown])],
         then=[] if urls else [said, _age(loaded)],
     )

@@ -157,6 +157,7 @@ def show(key: str, depot: Depot) -> View:
         *((f"commit {place}", commit) for place, commit in manifest.upstream.commits.items()),
         ("selection", str(manifest.selection)),
         ("units", str(len(manifest.selection.units))),
+        ("for", str(manifest.platform)),
         ("machine code", spell(manifest.sass)),
         *([("untested", manifest.untested)] if manifest.untested else []),
         ("needs", f"driver {manifest.driver_floor}, GNU libc {manifest.libc_floor or '(none)'}"),

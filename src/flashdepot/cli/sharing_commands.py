@@ -10,7 +10,7 @@ import click
 from flashdepot import api
 from flashdepot.api import sharing
 from flashdepot.api.acquire import LibraryPlan
-from flashdepot.cli.common import View, command, depot_option, fields, flag, option, options, warn
+from flashdepot.cli.common import View, command, configured_remotes, depot_option, fields, flag, option, options, warn
 from flashdepot.cli.library_commands import library_view, plan_view
 from flashdepot.cli.options import Asked, Wanted, library_options, machine_options, selection_options
 from flashdepot.cli.terminal import terminal
@@ -32,6 +32,10 @@ def push(keys: tuple[str, ...], to: str | None, depot: Depot, *, verify: bool) -
 
     Without a KEY all that the depot has. What is there already is not sent again, but gets your signature.
     """
+    if named := [one.name for one in configured_remotes().all() if one.name in keys]:
+        raise UsageError(
+            f"'{named[0]}' is a remote, and what is pushed is a library.", hint=f"flashdepot depot push --to {named[0]}"
+        )
     manifests = [depot.artifacts.named(key).manifest for key in keys] or list(depot.artifacts.manifests())
     if not manifests:
         raise UsageError(

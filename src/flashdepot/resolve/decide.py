@@ -91,7 +91,7 @@ def cuda_distance(wheel: PublishedWheel, facts: Environment) -> int:
 _NEVER_NEAR = frozenset({"distribution", "platform"})
 """Nobody who asks for one distribution is helped by another, or on one system by a wheel for another."""
 
-_FAR = (1 << 30, 0)
+_FAR = 1 << 60
 """The distance of what has none."""
 
 
@@ -197,8 +197,8 @@ def _unlisted(request: WheelRequest, name: str) -> Judged:
     return _judged(request, wheel, judge(request, wheel))
 
 
-def _farthest(judged: Judged) -> tuple[int, int]:
-    return max((_distance(reason.expected, reason.observed) for reason in judged.reasons), default=(0, 0))
+def _farthest(judged: Judged) -> int:
+    return max((_distance(reason.expected, reason.observed) for reason in judged.reasons), default=0)
 
 
 def _rejections(broken: Iterable[JudgedWheel]) -> tuple[Rejection, ...]:
@@ -235,7 +235,7 @@ def _near_misses(request: WheelRequest, broken: Iterable[JudgedWheel]) -> tuple[
     return tuple(found)
 
 
-def _rank_miss(one: JudgedWheel) -> tuple[int, tuple[int, int]]:
+def _rank_miss(one: JudgedWheel) -> tuple[int, int]:
     broken = one.misfit
     return len(one.reasons), _distance(broken.expected, broken.observed) if broken is not None else _FAR
 
@@ -246,14 +246,12 @@ def _age(wheel: PublishedWheel) -> tuple[object, ...]:
 
 
 @cache
-def _distance(wants: str, has: str) -> tuple[int, int]:
+def _distance(wants: str, has: str) -> int:
     """How far apart two dotted numbers are, or two interpreters of CPython; far for what is neither."""
-    pair = [_numbers(text) for text in (wants, has)]
-    if pair[0] is None or pair[1] is None:
-        return _FAR
-    return (abs(pair[0][0] - pair[1][0]), abs(pair[0][1] - pair[1][1]))
+    one, other = _numbers(wants), _numbers(has)
+    return _FAR if one is None or other is None else abs(one - other)
 
 
-def _numbers(text: str) -> tuple[int, int] | None:
-    match = re.fullmatch(r"(\d+)(?:\.(\d+))?(?:\.\d+)*", text) or re.fullmatch(r"cp(\d)(\d+)", text)
-    return (int(match[1]), int(match[2] or 0)) if match else None
+def _numbers(text: str) -> int | None:
+    match = re.fullmatch(r"(\d+)(?:\.(\d+))?(?:\.(\d+))?(?:\.\d+)*", text) or re.fullmatch(r"cp(\d)(\d+)", text)
+    return sum(int(number or 0) * 1000 ** (2 - place) for place, number in enumerate(match.groups())) if match else None
