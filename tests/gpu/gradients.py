@@ -122,11 +122,14 @@ class Backward:
 
         The plain computation has no such error. It matters where a row sees one key and all else cancels.
         """
-        p, call = self.problem, self.call
-        half_ulp = torch.finfo(p.torch_dtype).eps / 2
-        sums = (self.d_o.tensor.double() * call.o.tensor.double()).abs().nan_to_num().sum(-1)
+        p = self.problem
         scale = p.scale or p.head_dim**-0.5
-        return half_ulp * largest(sums) * largest(call.k.tensor.double().nan_to_num()) * scale / (1 - p.dropout)
+        return self.rounding_of_d() * largest(self.call.k.tensor.double().nan_to_num()) * scale / (1 - p.dropout)
+
+    def rounding_of_d(self) -> float:
+        """How far softmax_d of a rounded o may be off what the probabilities and their gradients give, as some kernels do."""
+        sums = (self.d_o.tensor.double() * self.call.o.tensor.double()).abs().nan_to_num().sum(-1)
+        return torch.finfo(self.problem.torch_dtype).eps / 2 * largest(sums)
 
     def check(self) -> None:
         """Hold the gradients against float64, with upstream's bound; and see that nothing else was written."""
@@ -164,10 +167,9 @@ class Backward:
             at = 0
             for i, length in enumerate(p.lengths_q):
                 got = inside[:, at + 128 * i : at + 128 * i + length].double()
-                assert largest(got - exact[0, :, at : at + length]) <= 1e-3 * max(
-                    1.0, largest(exact[0, :, : at + length])
-                )
+                bound = 1e-3 * max(1.0, largest(exact[0, :, : at + length])) + self.rounding_of_d()
+                assert largest(got - exact[0, :, at : at + length]) <= bound
                 at += length
         else:
             got = inside.view(p.batch, p.heads_q, -1)[..., : p.seqlen_q].double()
-            assert largest(got - exact) <= 1e-3 * max(1.0, largest(exact))
+            assert largest(got - exact) <= 1e-3 * max(1.0, largest(exact)) + self.rounding_of_d()

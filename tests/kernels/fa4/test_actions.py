@@ -69,8 +69,8 @@ def test_a_backward_unit_brings_the_kernels_that_prepare_and_finish_for_it() -> 
         "fa4_sm90a_pre_d128_bf16_packed_m64",
         "fa4_sm90a_dq_d128_bf16_packed_m64",
         "fa4_sm90a_dkv_d128_bf16_packed",
-        "fa4_sm90a_whole_d128_bf16_packed_full",
-        "fa4_sm90a_whole_d128_bf16_packed_full_half",
+        "fa4_sm90a_whole_d128_bf16_packed_full_n64",
+        "fa4_sm90a_whole_d128_bf16_packed_full_n128",
     }
     assert [a.unit for a in made.values() if a.unit] == [BACKWARD]
 

@@ -46,7 +46,6 @@ class BackwardTiles(msgspec.Struct, frozen=True):
     dq_in_one_warp_group: bool = False
     dq_at_once: bool = False  # added to its sum from registers, without shared memory in between
     blocks: int = 1  # that share an SM
-    grouped: bool = False  # a block goes through the rows of all query heads of its keys
 
     @property
     def hdim_multiple(self) -> int:
@@ -144,17 +143,17 @@ _BACKWARD = {
 }
 
 _WHOLE = {
-    64: WholeTiles(128),
-    96: WholeTiles(128),
-    128: WholeTiles(128),
-    192: WholeTiles(96, swap_dkv=True),
-    256: WholeTiles(80, stages_do=1, swap_dkv=True, atoms_dkv=1, parts=2),
+    64: (WholeTiles(64, atoms_dkv=1, blocks=2), WholeTiles(128), WholeTiles(192, atoms_dkv=1)),
+    96: (WholeTiles(128),),
+    128: (WholeTiles(64, atoms_dkv=1), WholeTiles(128)),
+    192: (WholeTiles(96, swap_dkv=True),),
+    256: (WholeTiles(80, stages_do=1, swap_dkv=True, atoms_dkv=1, parts=2),),
 }
-_WHOLE_HALF = {
-    64: WholeTiles(64, atoms_dkv=1, blocks=2),
-    128: WholeTiles(64, atoms_dkv=1),
-}
-"""The same for up to 64 keys."""
+"""The fewest keys first: the smallest tile that holds a sequence's is taken."""
+
+_GROUPED = (96, 128, 192, 256)
+"""Head dims whose backward kernels without several_heads have blocks that go through the rows of all query heads of their keys:
+at 64 this took up to 1.3 times as long where each has its own."""
 
 
 def forward_tiles(head_dim: int, mask: str, layout: str, *, long: bool = False, half: bool = False) -> ForwardTiles:
@@ -203,7 +202,8 @@ class Variant(msgspec.Struct, frozen=True, order=True):
     """A kernel, and which problems it runs.
 
     fwd and bwd are the passes. pre prepares bwd's statistics, dq and dkv turn its float32 sums into gradients; these
-    three depend on bwd's tile_m, and on nothing else of its mask. dkv runs only after a bwd with several_heads. whole does
+    three depend on bwd's tile_m, and on nothing else of its mask. A bwd with several_heads has a block for each query head, and
+    dkv runs only after it: it is for too few blocks of the one that goes through all query heads of its keys. whole does
     by itself what all of them do, for sequences of up to as many keys as its tile has.
     """
 
@@ -215,6 +215,8 @@ class Variant(msgspec.Struct, frozen=True, order=True):
     softcap: bool = False
     several_heads: bool = False
     tile_m: int = 0
+    tile_n: int = 0
+    """Of whole: the most keys of a sequence."""
     long: bool = False
     """Of fwd: for sequences from ``shortest`` on, next to the one for shorter ones."""
     half: bool = False
@@ -226,7 +228,7 @@ class Variant(msgspec.Struct, frozen=True, order=True):
     def name(self) -> str:
         """fwd_d128_bf16_packed_causal_softcap, bwd_d128_bf16_dense_full_gqa, pre_d128_bf16_dense_m80, .."""
         if self.kernel == "whole":
-            tail = [self.mask, *["half"] * self.half]
+            tail = [self.mask, f"n{self.tile_n}"]
         elif self.is_pass:
             more = {"softcap": self.softcap, "gqa": self.several_heads, "long": self.long, "half": self.half}
             tail = [self.mask, *(name for name, is_so in more.items() if is_so)]
@@ -262,7 +264,7 @@ class Variant(msgspec.Struct, frozen=True, order=True):
             forward = self._forward_tiles()
             return forward.tile_m, forward.tile_n
         if self.kernel == "whole":
-            return (self._whole_tiles().tile_n,) * 2
+            return self.tile_n, self.tile_n
         backward = self._backward_tiles()
         return (backward.tile_n if self.kernel == "dkv" else backward.tile_m), backward.tile_n
 
@@ -297,9 +299,6 @@ class Variant(msgspec.Struct, frozen=True, order=True):
             return ForwardTiles(128, 96 if self.mask == "local" else 128)
         return forward_tiles(self.head_dim, self.mask, self.layout, long=self.long, half=self.half)
 
-    def _whole_tiles(self) -> WholeTiles:
-        return (_WHOLE_HALF if self.half else _WHOLE)[self.head_dim]
-
     def _backward_tiles(self) -> BackwardTiles:
         if self.kernel in ("bwd", "dkv"):
             return backward_tiles(self.head_dim, half=self.half)
@@ -311,11 +310,12 @@ class Variant(msgspec.Struct, frozen=True, order=True):
             kind = {"mask": self.mask, "softcap": self.softcap, "head_dim_v": self.head_dim_v}
             return kind | asdict(self._forward_tiles())
         if self.kernel == "whole":
-            return {"mask": self.mask} | asdict(self._whole_tiles())
+            one = next(tiles for tiles in _WHOLE[self.head_dim] if tiles.tile_n == self.tile_n)
+            return {"mask": self.mask} | asdict(one)
         tiles = self._backward_tiles()
         if self.kernel == "bwd":
             kind = {"mask": self.mask, "softcap": self.softcap, "several_heads": self.several_heads}
-            return kind | asdict(tiles)
+            return kind | {"grouped": self.head_dim in _GROUPED and not self.several_heads} | asdict(tiles)
         if self.kernel == "pre":
             return {"tile_m": tiles.tile_m, "hdim_multiple": tiles.hdim_multiple}
         of_queries = self.kernel == "dq"
@@ -348,8 +348,8 @@ def forward_variants() -> Iterator[Variant]:
 
 def whole_variants(head_dim: int, dtype: str, layout: Layout, mask: Mask) -> Iterator[Variant]:
     """The kernels for Hopper that do all of a backward pass without windows and softcap, over keys that are one tile."""
-    for half in (False, True) if head_dim in _WHOLE_HALF else (False,):
-        yield Variant("whole", head_dim, dtype, layout, mask, half=half)
+    for tiles in _WHOLE[head_dim]:
+        yield Variant("whole", head_dim, dtype, layout, mask, tile_n=tiles.tile_n)
 
 
 def backward_variants() -> Iterator[Variant]:

@@ -31,19 +31,25 @@ def _nothing(*, barrier_id, number_of_threads):
     """Stands for the barriers around the shared memory that is not there."""
 
 
-def adding(kernel_class):
-    """kernel_class without shared memory for dq. The sum lies as upstream's copy would have it."""
+def part_of_dq(product, number, parts, stage):
+    """Issue one of so many parts of upstream's product of ds and k, by columns: the registers that will hold it."""
+    tiled_mma, (rows, columns), ds, k = product
+    part = cute.make_rmem_tensor(tiled_mma.partition_shape_C((rows, columns // parts)), Float32)
+    warpgroup.fence()
+    atom = cute.make_mma_atom(tiled_mma.op)
+    for step in range(cute.size(ds.shape[2])):
+        atom.set(warpgroup.Field.ACCUMULATE, step > 0)
+        keys = cute.append_ones(k[None, number, step], up_to_rank=2)
+        cute.gemm(atom, part, ds[None, None, step, stage], keys, part)
+    warpgroup.commit_group()
+    return part
 
-    class Adding(kernel_class):
-        in_block = False
 
-        def __call__(self, *arguments, **named):
-            arch = _Except(cute.arch, barrier=_nothing, barrier_arrive=_nothing)
-            flash_bwd_sm90.cute = _Except(cute, arch=arch, autovec_copy=self._add)
-            try:
-                super().__call__(*arguments, **named)
-            finally:
-                flash_bwd_sm90.cute = cute
+def unstaged(kernel_class):
+    """kernel_class without shared memory for dq, of which a thread has ``parts``, one after the other."""
+
+    class Unstaged(kernel_class):
+        parts = 1
 
         def _get_shared_storage_cls(self):
             layout, self.sdQaccum_layout = self.sdQaccum_layout, cute.make_layout(_AT_A_TIME)
@@ -54,15 +60,33 @@ def adding(kernel_class):
         def dQaccum_store(self, *arguments):
             """Upstream's warp that has the copies made has nothing to do."""
 
+        def _get_tiled_mma(self):
+            *others, _ = super()._get_tiled_mma()
+            columns = self.tile_hdim // self.parts // self.num_wg_dQ
+            return *others, make_tiled_mma(self.dtype, "K", "MN", columns, atom_layout_mnk=(1, self.num_wg_dQ, 1))
+
+    return Unstaged
+
+
+def adding(kernel_class):
+    """kernel_class without shared memory for dq. The sum lies as upstream's copy would have it."""
+
+    class Adding(unstaged(kernel_class)):
+        parts = _HALVES
+        in_block = False
+
+        def __call__(self, *arguments, **named):
+            arch = _Except(cute.arch, barrier=_nothing, barrier_arrive=_nothing)
+            flash_bwd_sm90.cute = _Except(cute, arch=arch, autovec_copy=self._add)
+            try:
+                super().__call__(*arguments, **named)
+            finally:
+                flash_bwd_sm90.cute = cute
+
         def mma(self, *arguments, **named):
             cute.arch.griddepcontrol_wait()  # for the zeros that are added to
             self.dq_sum, self.thread = arguments[8], arguments[20]
             super().mma(*arguments, **named)
-
-        def _get_tiled_mma(self):
-            *others, _ = super()._get_tiled_mma()
-            columns = self.tile_hdim // _HALVES // self.num_wg_dQ
-            return *others, make_tiled_mma(self.dtype, "K", "MN", columns, atom_layout_mnk=(1, self.num_wg_dQ, 1))
 
         def mma_one_m_block(self, m_block, *states, **named):
             of = named["score_mod_fn"].keywords
@@ -88,21 +112,7 @@ def adding(kernel_class):
             return self.half
 
         def _half(self, number):
-            tiled_mma, (rows, columns), ds, k = self.dq_product
-            half = cute.make_rmem_tensor(tiled_mma.partition_shape_C((rows, columns // _HALVES)), Float32)
-            warpgroup.fence()
-            atom = cute.make_mma_atom(tiled_mma.op)
-            for step in range(cute.size(ds.shape[2])):
-                atom.set(warpgroup.Field.ACCUMULATE, step > 0)
-                cute.gemm(
-                    atom,
-                    half,
-                    ds[None, None, step, self.stage],
-                    cute.append_ones(k[None, number, step], up_to_rank=2),
-                    half,
-                )
-            warpgroup.commit_group()
-            return half
+            return part_of_dq(self.dq_product, number, _HALVES, self.stage)
 
         def _add(self, source, target):
             if not self.in_block or target.memspace != cute.AddressSpace.smem:

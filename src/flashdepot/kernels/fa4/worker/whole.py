@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import cutlass
 import cutlass.cute as cute
+from adding import part_of_dq, unstaged
 from cutlass import Float32, Int32, const_expr
 from cutlass.cute.nvgpu import warpgroup
 from flash_attn.cute import flash_bwd_sm90, utils
@@ -16,7 +17,6 @@ from flash_attn.cute.flash_bwd_sm90 import FlashAttentionBackwardSm90
 from flash_attn.cute.tile_scheduler import SingleTileScheduler
 from flash_attn.cute.utils import AuxData
 from quack import layout_utils
-from quack.sm90_utils import make_tiled_mma
 
 ROWS = 64  # of a tile of queries: each warp group has them all, and half of the keys
 _ROUNDING = 128  # rows that flash_attention.h pads a sequence of softmax_d to
@@ -49,13 +49,11 @@ def _all_rows(*_, **__):
     return _AllRows()
 
 
-class Whole(FlashAttentionBackwardSm90):
+class Whole(unstaged(FlashAttentionBackwardSm90)):
     """Upstream's backward for one tile of keys, with the arguments of functions.whole.
 
     dq is where upstream's kernel has its sum, and lse, d_lse and softmax_d are its tensors that only a score_mod reads.
     """
-
-    parts = 1  # of dq, of which a thread has one after the other
 
     def __call__(self, q, k, v, d_o, lse, d_lse, softmax_d, dq, *rest):
         self.others = (dq, lse, d_lse, softmax_d)
@@ -75,20 +73,6 @@ class Whole(FlashAttentionBackwardSm90):
         given = list(arguments)
         given[14], given[35] = dq, AuxData(rows_first, None)
         return super().kernel(*given)
-
-    def _get_shared_storage_cls(self):
-        layout, self.sdQaccum_layout = self.sdQaccum_layout, cute.make_layout(4)
-        made = super()._get_shared_storage_cls()
-        self.sdQaccum_layout = layout
-        return made
-
-    def _get_tiled_mma(self):
-        *others, _ = super()._get_tiled_mma()
-        columns = self.tile_hdim // self.parts // self.num_wg_dQ
-        return *others, make_tiled_mma(self.dtype, "K", "MN", columns, atom_layout_mnk=(1, self.num_wg_dQ, 1))
-
-    def dQaccum_store(self, *arguments):
-        """Upstream's warp that has sums copied has nothing to do."""
 
     def mma(self, *arguments, **named):
         given = list(arguments)
@@ -157,7 +141,7 @@ class Whole(FlashAttentionBackwardSm90):
         PdS_barrier.arrive_and_wait()
 
         mma_pdo_fn(A_idx=0, B_idx=stage_dO, zero_init=not dKV_accumulate, wg_wait=-1)
-        acc_dQ = self._part(mma_dsk_fn.args, 0)
+        acc_dQ = part_of_dq(mma_dsk_fn.args, 0, self.parts, 0)
         warpgroup.wait_group(1)
         pipeline_dO.consumer_release(state_dO)
         mma_dsq_fn(A_idx=0, B_idx=stage_Q, zero_init=not dKV_accumulate, wg_wait=1)
@@ -166,28 +150,16 @@ class Whole(FlashAttentionBackwardSm90):
             self._store_softmax_d(softmax_d, shift, first, head, batch_idx, info)
         rows = info.offset_batch_Q(self.dq, batch_idx, dim=3)[None, head, None]
         self._store_part(acc_dQ, rows, first, info.seqlen_q, warp_group_idx, 0)
-        for part in cutlass.range_constexpr(1, self.parts):
+        for number in cutlass.range_constexpr(1, self.parts):
             cute.arch.sync_warp()  # else the compiler has them all at a time
-            acc_dQ = self._part(mma_dsk_fn.args, part)
+            acc_dQ = part_of_dq(mma_dsk_fn.args, number, self.parts, 0)
             warpgroup.wait_group(0)
-            self._store_part(acc_dQ, rows, first, info.seqlen_q, warp_group_idx, part)
+            self._store_part(acc_dQ, rows, first, info.seqlen_q, warp_group_idx, number)
         warpgroup.wait_group(0)
         pipeline_Q.consumer_release(consumer_state_Q)
         consumer_state_Q.advance()
         consumer_state_dO.advance()
         return consumer_state_Q, consumer_state_dO
-
-    def _part(self, product, number):
-        tiled_mma, (rows, columns), ds, k = product
-        part = cute.make_rmem_tensor(tiled_mma.partition_shape_C((rows, columns // self.parts)), Float32)
-        warpgroup.fence()
-        atom = cute.make_mma_atom(tiled_mma.op)
-        for step in range(cute.size(ds.shape[2])):
-            atom.set(warpgroup.Field.ACCUMULATE, step > 0)
-            keys = cute.append_ones(k[None, number, step], up_to_rank=2)
-            cute.gemm(atom, part, ds[None, None, step, 0], keys, part)
-        warpgroup.commit_group()
-        return part
 
     @cute.jit
     def _store_softmax_d(self, softmax_d, d, first, head, batch_idx, info):

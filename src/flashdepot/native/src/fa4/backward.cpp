@@ -1,6 +1,7 @@
 // The backward pass by FlashAttention-4's kernels: one before the main one, two or three after it; one alone
 // where a tile of it has all keys.
 #include <algorithm>
+#include <cmath>
 
 #include "buffers.h"
 #include "error.h"
@@ -17,11 +18,12 @@ struct Units {
   const Unit *pre;
   const Unit *bwd;
   const Unit *dq;
-  const Unit *dkv;    // nullptr where each query head has a key head of its own
+  const Unit *dkv;    // nullptr where bwd does not sum dk and dv of several query heads in memory
   const Unit *whole;  // nullptr where the call is left to the others
+  bool sums_heads;
 
-  bool complete(bool several_heads) const {
-    return pre != nullptr && bwd != nullptr && dq != nullptr && (dkv != nullptr || !several_heads);
+  bool complete() const {
+    return pre != nullptr && bwd != nullptr && dq != nullptr && (dkv != nullptr || !sums_heads);
   }
 };
 
@@ -34,21 +36,41 @@ std::int64_t rows_of(const Problem &problem) {
                           : std::max(problem.seqlen_q, problem.seqlen_k);
 }
 
-// Whether whole ends before bwd and its helpers do: a block of it goes through the rows of all query heads of a key
-// head, where bwd has a block for each. What a block takes besides was measured on an H200, in tiles of rows.
-bool ends_sooner(const Problem &problem, const DeviceFacts *gpu) {
-  constexpr std::int64_t kRows = 64, kBesides = 2, kBesidesWithSums = 5;
-  const std::int64_t tiles = (problem.seqlen_q + kRows - 1) / kRows;
-  const auto blocks_of_an_sm = [&](std::int32_t heads) {
-    return (std::int64_t{problem.batch} * heads + gpu->multiprocessors - 1) / gpu->multiprocessors;
+// When so many blocks end on the GPU's SMs, each of which takes as many turns at most: tiles of rows that it goes through.
+// By a causal mask the blocks of a head have fewer and fewer, and packed sequences differ.
+double end_of(double blocks, double turns, const Problem &problem, double key_tiles, const DeviceFacts &gpu) {
+  const double of_an_sm = blocks / gpu.multiprocessors;
+  if (of_an_sm <= 1.0) {
+    return turns;
+  }
+  const bool is_causal = mask_of(problem) == Mask::causal;
+  const double mean = is_causal ? turns * (1.0 + 1.0 / key_tiles) / 2 : turns;
+  return is_causal || problem.packed() ? of_an_sm * mean + 0.9 * turns : std::ceil(of_an_sm) * turns;
+}
+
+// Whether a kernel with these tiles, whose blocks go through the rows of all query heads of a key head, ends before one
+// with a block for each query head, which adds each one's dk and dv to sums. What a block and a call take besides was
+// measured on an H200.
+bool ends_sooner(const Problem &problem, const DeviceFacts *gpu, Tiles tiles) {
+  if (gpu == nullptr || !several_heads(problem)) {
+    return true;
+  }
+  const double batch = problem.batch;
+  const double keys = problem.packed() ? problem.total_k / batch : problem.seqlen_k;
+  const double queries = problem.packed() ? problem.total_q / batch : problem.seqlen_q;
+  const double key_tiles = std::ceil(keys / tiles.n);
+  const double turns = std::ceil(queries / tiles.m);
+  const auto end = [&](std::int32_t heads, double turns_of_a_block, double besides) {
+    const double blocks = batch * key_tiles * heads;
+    return end_of(blocks, turns_of_a_block, problem, key_tiles, *gpu) +
+           besides * std::max(1.0, blocks / gpu->multiprocessors);
   };
-  return gpu == nullptr || !several_heads(problem) ||
-         blocks_of_an_sm(problem.heads_k) * (problem.heads_q / problem.heads_k * tiles + kBesides) <=
-             blocks_of_an_sm(problem.heads_q) * (tiles + kBesidesWithSums);
+  constexpr double kBesides = 2, kBesidesWithSums = 3, kCallWithSums = 4;
+  return end(problem.heads_k, turns * (problem.heads_q / problem.heads_k), kBesides) <=
+         end(problem.heads_q, turns, kBesidesWithSums) + kCallWithSums;
 }
 
 Units units_for(const Problem &problem, const DeviceFacts *gpu) {
-  const bool several = several_heads(problem);
   Key key{Kernel::bwd,
           problem.dtype,
           unit_head_dim(problem.head_dim),
@@ -56,12 +78,17 @@ Units units_for(const Problem &problem, const DeviceFacts *gpu) {
           problem.packed() ? Layout::packed : Layout::dense,
           mask_of(problem),
           problem.softcap > 0.0f,
-          several,
+          false,
           0,
           0,
           rows_of(problem)};
   Units units{};
   units.bwd = find_unit(gpu, key);
+  if (several_heads(problem) &&
+      (units.bwd == nullptr || !takes_groups(*units.bwd) || !ends_sooner(problem, gpu, tiles_of(*units.bwd)))) {
+    key.several_heads = units.sums_heads = true;
+    units.bwd = find_unit(gpu, key);
+  }
   if (units.bwd == nullptr) {
     return units;
   }
@@ -73,9 +100,10 @@ Units units_for(const Problem &problem, const DeviceFacts *gpu) {
   };
   units.pre = find(Kernel::pre, tiles.m);
   units.dq = find(Kernel::dq, tiles.m);
-  units.dkv = several ? find(Kernel::dkv, tiles.n) : nullptr;
+  units.dkv = units.sums_heads ? find(Kernel::dkv, tiles.n) : nullptr;
   key.several_heads = false;
-  units.whole = ends_sooner(problem, gpu) ? find(Kernel::whole, problem.seqlen_k) : nullptr;
+  constexpr std::int32_t kRows = 64;
+  units.whole = ends_sooner(problem, gpu, {kRows, problem.seqlen_k}) ? find(Kernel::whole, problem.seqlen_k) : nullptr;
   return units;
 }
 
@@ -118,7 +146,7 @@ Buffers buffers_of(const Problem &problem, const Units &units) {
     buffers.bytes += static_cast<std::uint64_t>(up_to(floats, kFloats)) * sizeof(float);
     return start;
   };
-  const std::int64_t heads_k = several_heads(problem) ? problem.heads_k : 0;
+  const std::int64_t heads_k = units.sums_heads ? problem.heads_k : 0;
   buffers.lse = place(batch * problem.heads_q * buffers.rows_q);
   buffers.softmax_d = place(batch * problem.heads_q * buffers.rows_q);
   buffers.dq = place(batch * problem.heads_q * buffers.columns_q);
@@ -329,7 +357,7 @@ Fit fits(const BackwardCall &call, const DeviceFacts *gpu, Text *why) {
     return decline(why, Fit::unsupported, "it has no %s", obstacle);
   }
   const Units units = units_for(problem, gpu);
-  if (!units.complete(several_heads(problem))) {
+  if (!units.complete()) {
     return decline_unit(why, gpu, problem, "backward");
   }
   if (zeros_whole_rows(*units.bwd) && unit_head_dim(problem.head_dim) != problem.head_dim) {

@@ -40,7 +40,7 @@ struct Key {
   Layout layout;
   Mask mask;            // of passes: fwd, bwd and whole
   bool softcap;         // of fwd and bwd
-  bool several_heads;   // of bwd: several query heads share a key head
+  bool several_heads;   // of bwd: a block for each of several query heads that share a key head
   std::int32_t tile;    // of pre and dq: bwd's query rows; of dkv: its keys; of whole: at least so many keys
   std::int32_t length;  // of fwd: of the sequences
   std::int64_t rows;    // of fwd and bwd: of a sequence, of packed ones the mean; 0: any tiles will do
@@ -69,6 +69,9 @@ std::int32_t blocks_of(const Unit &unit);
 
 // Whether a forward unit takes a sink, and either pass another head dim of v than of q and k.
 bool has_todays_words(const Unit &unit);
+
+// Whether a block of a backward unit without several_heads goes through all query heads of its keys.
+bool takes_groups(const Unit &unit);
 
 // Whether a backward unit writes zeros, where no query sees a key, up to its own head dim: past that of
 // a tensor with a smaller one.
