@@ -80,18 +80,15 @@ def zig(index: PyPISimple) -> list[str]:
 
 
 def nvcc(index: PyPISimple) -> list[str]:
-    """Each wheel, and the digest of what those of a platform unpack to."""
+    """Each wheel for Linux, and the digest of what those of a platform unpack to: Windows has Linux's toolkit."""
     found = [
-        PinnedWheel(
-            package.filename,
-            package.digests["sha256"],
-            project,
-            next(ours for ours, tag in PLATFORMS.items() if tag in package.filename),
-        )
+        PinnedWheel(package.filename, package.digests["sha256"], project, ours)
         for project, package in wheels(index, NVCC)
+        for ours, tag in PLATFORMS.items()
+        if tag in package.filename and ours.startswith("linux")
     ]
     lines = ["", f'cuda = "{CUDA}"', "", "# The digest of all files that a platform's wheels unpack to.", "[tree]"]
-    for platform in PLATFORMS:
+    for platform in sorted({wheel.platform for wheel in found}, reverse=True):
         with tempfile.TemporaryDirectory() as folder:
             tree = Path(folder, "tree")
             unpack_toolkit([wheel for wheel in found if wheel.platform == platform], tree, print)

@@ -74,7 +74,7 @@ def test_consent_is_for_the_file_as_it_was(project, flashdepot) -> None:
     file = write(project, 'cuda = "./other"\narch = [80]\n')
     assert flashdepot("trust").returncode == 0
     write(project, 'cuda = "./evil"\narch = [80]\n')
-    assert "is not used: It runs the compiler in" in flashdepot("get").stderr
+    assert "you have not trusted it. It runs the compiler in" in flashdepot("get").stderr
     assert not has_run(project)
     assert json.loads(flashdepot("trust", "--list", "--json").stdout) == {
         "trusted": [{"path": str(file), "state": "changed"}]

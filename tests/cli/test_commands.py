@@ -133,7 +133,8 @@ def test_wrong_words_get_their_exit_code_and_the_right_ones(tmp_path, arguments,
 
 @posix("nvcc that flashdepot could start")
 @pytest.mark.parametrize(
-    ("driver", "way_out"), [("535.104.05", "take an nvcc of CUDA 12"), ("470.82", "Update the driver: no nvcc")]
+    ("driver", "way_out"),
+    [("535.104.05", "name the folder of a toolkit of CUDA 12"), ("470.82", "Update the driver: no nvcc")],
 )
 def test_a_driver_below_the_floor_is_refused_with_the_way_out(driver, way_out, tmp_path) -> None:
     record = tmp_path / "host.json"

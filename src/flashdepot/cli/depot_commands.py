@@ -29,6 +29,7 @@ from flashdepot.depot import Depot
 from flashdepot.depot.gc import GcPlan, plan, run
 from flashdepot.depot.gc import usage as usage_of
 from flashdepot.errors import IntegrityError
+from flashdepot.host.probe import this_platform
 from flashdepot.model.limits import counted, size
 from flashdepot.model.target import spell
 
@@ -100,19 +101,19 @@ def ls(depot: Depot) -> View:
         (
             a.manifest.recipe_key[:12],
             str(a.manifest.upstream),
-            str(a.manifest.platform),
             spell(a.manifest.sass),
             str(a.manifest.toolchain.cuda),
             size(a.manifest.size),
             _age(a.last_used),
-            f"{a.manifest.selection}{f' (untested: {a.manifest.untested})' if a.manifest.untested else ''}",
+            f"{a.manifest.selection}{f' (untested: {a.manifest.untested})' if a.manifest.untested else ''}"
+            + (f"; for {a.manifest.platform}" if a.manifest.platform != this_platform() else ""),
         )
         for a in stored
     ]
     total = size(sum(a.manifest.size for a in stored))
     return View(
         document,
-        [Table(("library", "flash-attn", "for", "GPUs", "CUDA", "size", "last used", "kernels"), rows)],
+        [Table(("library", "flash-attn", "GPUs", "CUDA", "size", "last used", "kernels"), rows)],
         then=[f"{counted(len(stored), 'library')}, {total}. All that is on disk: flashdepot depot usage"],
     )
 

@@ -272,7 +272,7 @@ def require_trust(project: Project, consents: Consents, objections: Sequence[str
     """Refuse a project file that asks for more than its user has allowed."""
     if objections and not consents.given(project.path, project.digest):
         raise UsageError(
-            f"{project.path} is not used: {' '.join(objections)}",
+            f"{project.path} is not used, because you have not trusted it. {' '.join(objections)}",
             hint=f"Read it. If you trust it, as it is now: flashdepot trust {joined([project.path])}",
         )
 

@@ -173,10 +173,7 @@ def is_provided(platform: Platform, folder: Path) -> bool:
 
 def known_trees() -> Mapping[str, str]:
     """The digest of every toolkit that can be provided, by the name of its folder."""
-    trees = {Platform.parse(name): tree for name, tree in _data()["tree"].items()}
-    return {
-        _root(platform, Path()).name: tree for platform, tree in trees.items() if _made_for(platform) == str(platform)
-    }
+    return {_root(Platform.parse(name), Path()).name: tree for name, tree in _data()["tree"].items()}
 
 
 def _root(platform: Platform, folder: Path) -> Path:
