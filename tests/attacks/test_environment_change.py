@@ -11,7 +11,7 @@ from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
 from flashdepot.install.change import EnvironmentChange, recover
 from flashdepot.resolve.lock import LOCK_NAME
 from support import forge
-from support.tools import flashdepot_in, posix, unchanged
+from support.tools import assert_ends, flashdepot_in, posix, unchanged
 from support.venvs import TAG, Venv, add_official, add_torch
 
 as_root = pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="gives files to another user: needs root")
@@ -215,6 +215,5 @@ def test_a_lock_without_a_digest_is_not_trusted_whatever_it_calls_its_source(bar
     text = LOCK.format(source=source, filename=filename, url=f"https://evil.example/{filename}")
     (tmp_path / LOCK_NAME).write_text(text)
     done = flashdepot_in(tmp_path, "install", "--locked", "--python", str(bare_venv.python))
-    assert done.returncode == 6, done.stderr
-    assert f"No SHA-256 is known for {filename}" in done.stderr
+    assert_ends(done, 6, f"No SHA-256 is known for {filename}")
     assert bare_venv.contents() == before

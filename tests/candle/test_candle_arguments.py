@@ -12,6 +12,7 @@ from candle_recorder import compile_over_recorder, python_here
 
 from flashdepot.link.candle_archive import SOURCES
 from support.fa_abi import Dtype, Family, Flag, Status
+from support.tools import assert_ends
 
 STREAM = 0x5EED
 
@@ -266,14 +267,12 @@ def test_an_output_of_unknown_extent_aborts(in_a_process, form, arguments) -> No
 @pytest.mark.parametrize("value", ["abort", "ABORT", "typo"])
 def test_programs_that_would_rather_stop_are_stopped(in_a_process, value) -> None:
     done = in_a_process(45, dense(), fails="fa_fwd", FLASHDEPOT_CANDLE_ON_ERROR=value)
-    assert done.returncode == -signal.SIGABRT
-    assert "aborting" in done.stderr
+    assert_ends(done, -signal.SIGABRT, "aborting")
 
 
 def test_an_output_that_cannot_be_filled_aborts(in_a_process) -> None:
     done = in_a_process(45, dense(d=512), fails="cudaMemsetAsync")
-    assert done.returncode == -signal.SIGABRT
-    assert "d is 512" in done.stderr
+    assert_ends(done, -signal.SIGABRT, "d is 512")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from flashdepot.link.candle_archive import linking_build_script
-from support.tools import tool
+from support.tools import assert_ends, tool
 
 NAME = "libflashattention_candle.a"
 LINUX, WINDOWS = "linux-x86_64", "windows-x86_64"
@@ -100,20 +100,15 @@ def test_a_changed_archive_is_refused_with_both_digests(run, archive) -> None:
 )
 def test_what_is_wrong_with_an_archive_is_said_before_it_is_linked(run, archive, said) -> None:
     done = run(archive)
-    assert done.returncode == 1
-    assert said in done.stderr
+    assert_ends(done, 1, said)
     assert "rustc-link" not in done.stdout
 
 
 def test_an_archive_that_is_missing_or_for_another_platform_is_refused(run, tmp_path) -> None:
     done = run(platform=WINDOWS)
-    assert done.returncode == 1
-    assert f"has an archive for {LINUX}, and this is a build for {WINDOWS}" in done.stderr
-    assert f"--target {WINDOWS}" in done.stderr
+    assert_ends(done, 1, f"has an archive for {LINUX}, and this is a build for {WINDOWS}", f"--target {WINDOWS}")
     done = run(FLASHDEPOT_CANDLE_LIB_DIR=str(tmp_path / "nowhere"))
-    assert done.returncode == 1
-    assert f"nowhere/{NAME} cannot be read" in done.stderr
-    assert "flashdepot link candle --write" in done.stderr
+    assert_ends(done, 1, f"nowhere/{NAME} cannot be read", "flashdepot link candle --write")
 
 
 @pytest.mark.parametrize("name", [NAME, "libflashattention.a"])
@@ -133,8 +128,7 @@ def test_an_archive_elsewhere_is_compared_with_the_record_next_to_it(run, tmp_pa
 def test_an_archive_of_the_crate_that_no_record_names_is_refused(run, tmp_path) -> None:
     put(tmp_path / "lib" / "linux-aarch64", {NAME: ARCHIVE}, record=False)
     done = run(platform="linux-aarch64")
-    assert done.returncode == 1
-    assert f"flashdepot-candle-crate.json names no {tmp_path}/lib/linux-aarch64/{NAME}" in done.stderr
+    assert_ends(done, 1, f"flashdepot-candle-crate.json names no {tmp_path}/lib/linux-aarch64/{NAME}")
 
 
 def test_each_platform_and_toolchain_gets_its_own_archive(run, tmp_path) -> None:

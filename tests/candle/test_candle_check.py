@@ -14,7 +14,7 @@ from flashdepot.host.probe import runtime_facts
 from flashdepot.model.host import Gpu
 from flashdepot.model.target import Architecture
 from support.programs import write_stand_in
-from support.tools import flashdepot_here, tool
+from support.tools import assert_ends, flashdepot_here, tool
 
 VERSION = "0.9.1"
 SIZE = 240_687_188
@@ -197,9 +197,7 @@ def test_a_folder_for_a_build_script_that_takes_none_would_compile(project) -> N
 def test_a_project_without_a_set_up_is_shown_the_command(project) -> None:
     (project.root / ".cargo/config.toml").unlink()
     done = project.check()
-    assert done.returncode == 2
-    assert "cargo build would compile its kernels" in done.stderr
-    assert "flashdepot link candle --write" in done.stderr
+    assert_ends(done, 2, "cargo build would compile its kernels", "flashdepot link candle --write")
 
 
 @pytest.mark.nvcc

@@ -16,7 +16,7 @@ from flashdepot.errors import ConsentError, NetworkError, UsageError
 from flashdepot.events import Events
 from flashdepot.model.limits import Compiling
 from flashdepot.resolve.consent import may_compile
-from support.tools import at_a_terminal, flashdepot_here, posix
+from support.tools import assert_ends, at_a_terminal, flashdepot_here, posix
 
 pytestmark = posix("nvcc that flashdepot could start")
 
@@ -127,8 +127,7 @@ def test_all_parts_of_a_matrix_are_asked_for_once_before_the_first(depot) -> Non
     matrix = depot.parent / "publish.toml"
     matrix.write_text('[matrix]\narch = ["80", "86"]\n')
     done = offline("publish", str(matrix), "--no-push", depot=depot)
-    assert done.returncode == ConsentError.exit_code, done.stderr
-    assert "To compile: 144 kernels" in done.stderr
+    assert_ends(done, ConsentError.exit_code, "To compile: 144 kernels")
     assert not depot.exists()
 
 
@@ -197,8 +196,7 @@ def test_a_yes_is_an_option_before_a_variable_before_a_project_before_a_users_se
 def test_a_project_that_nobody_trusts_starts_no_compiler(depot) -> None:
     (depot.parent / "flashdepot.toml").write_text('build = "always"\n')
     done = offline("get", *LONG, depot=depot)
-    assert done.returncode == UsageError.exit_code
-    assert "It lets compilers start without asking" in done.stderr
+    assert_ends(done, UsageError.exit_code, "It lets compilers start without asking")
 
 
 def test_the_api_compiles_for_long_only_after_a_yes(depot, monkeypatch) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from flashdepot.model.limits import joined
 from support.own_world import CONFIG
-from support.tools import flashdepot_here, posix
+from support.tools import assert_ends, flashdepot_here, posix
 
 RECORDS = Path(__file__).parents[1] / "doctor" / "records"
 H100 = ("--host", str(RECORDS / "ubuntu-24.04-h100.json"))
@@ -194,15 +194,13 @@ def test_lock_check_names_what_is_wrong_with_the_file(flashdepot_at, tmp_path) -
     assert (missing.returncode, "There is no lock file" in missing.stderr) == (2, True)
     (tmp_path / "flashdepot.lock").write_text("schema = 1\nwheel = 3\n")
     wrong = flashdepot_at("lock", *H100, "--check")
-    assert wrong.returncode == 2
-    assert "wheel is 3: expected a table" in wrong.stderr
+    assert_ends(wrong, 2, "wheel is 3: expected a table")
 
 
 def test_names_are_locked_only_over_our_flash_attn(flashdepot_at, tmp_path) -> None:
     options = ("--source", "official", "--names", "flash-attn-3", "--accept-unverified")
     refused = flashdepot_at("lock", *H100, *options)
-    assert refused.returncode == 4
-    assert "is not flashdepot's, and flash-attn-3 only work with ours" in refused.stderr
+    assert_ends(refused, 4, "is not flashdepot's, and flash-attn-3 only work with ours")
     assert not (tmp_path / "flashdepot.lock").exists()
 
 

@@ -12,7 +12,7 @@ from flashdepot.host.python_environment import probe_python
 from flashdepot.install.change import EnvironmentChange, recover
 from flashdepot.install.present import own_files
 from flashdepot.resolve.own_wheel_name import wheel_version
-from support.tools import unchanged
+from support.tools import assert_ends, unchanged
 from support.venvs import Venv, add_official, add_torch
 
 Install = Callable[..., subprocess.CompletedProcess[str]]
@@ -68,8 +68,7 @@ def test_a_module_that_stands_before_the_installed_one_is_found_out(install, dep
     (environment.site / "mine.pth").write_text(f"import sys; sys.path.insert(0, {str(tmp_path / 'mine')!r})\n")
     before = environment.contents()
     done = install(depot, "--python", str(environment.python))
-    assert done.returncode == 6
-    assert "Another copy comes first on sys.path" in done.stderr
+    assert_ends(done, 6, "Another copy comes first on sys.path")
     assert environment.contents() == before
 
 
@@ -121,23 +120,20 @@ with EnvironmentChange(environment.root, print) as change:
 def test_two_installations_into_one_environment_do_not_mix(install, depot, environment) -> None:
     with EnvironmentChange(environment.root, pytest.fail):
         done = install(depot, "--python", str(environment.python))
-    assert done.returncode == 2
-    assert "Another flashdepot is installing into" in done.stderr
+    assert_ends(done, 2, "Another flashdepot is installing into")
 
 
 def test_a_flash_attn_that_could_not_be_put_back_is_left_untouched(install, depot, environment) -> None:
     add_official(environment, record=False)
     with unchanged(environment):
         done = install(depot, "--python", str(environment.python))
-    assert done.returncode == 2
-    assert "nothing says which files are its own" in done.stderr
+    assert_ends(done, 2, "nothing says which files are its own")
 
 
 def test_the_nearest_venv_is_the_default(install, depot, bare_venv, tmp_path) -> None:
     (tmp_path / ".venv").symlink_to(bare_venv.root)
     done = install(depot)
-    assert done.returncode == 3
-    assert f"{tmp_path / '.venv'} has no PyTorch" in done.stderr
+    assert_ends(done, 3, f"{tmp_path / '.venv'} has no PyTorch")
 
 
 def test_the_systems_python_is_refused_with_the_way_to_an_environment(install, depot) -> None:
@@ -157,13 +153,11 @@ def test_an_environment_without_a_torch_that_serves_is_refused(install, depot, b
         add_torch(bare_venv, torch)
     with unchanged(bare_venv):
         done = install(depot, "--python", str(bare_venv.python), "--source", "ours")
-    assert done.returncode == code
-    assert said in done.stderr
+    assert_ends(done, code, said)
 
 
 def test_a_machine_without_an_installer_learns_how_to_get_one(install, depot, bare_venv, monkeypatch) -> None:
     add_torch(bare_venv)
     monkeypatch.setenv("PATH", "/nowhere")
     done = install(depot, "--python", str(bare_venv.python))
-    assert done.returncode == 3
-    assert "-m ensurepip" in done.stderr
+    assert_ends(done, 3, "-m ensurepip")

@@ -16,7 +16,7 @@ from flashdepot.resolve.lock import LOCK_NAME, Lock, LockedWheel, read_lock, wri
 from flashdepot.resolve.wheel_files import WheelFile, pin
 from support import forge
 from support.servers import FileServer, serve_files
-from support.tools import unchanged
+from support.tools import assert_ends, unchanged
 from support.venvs import SET_DEVICE, SET_DEVICE_BEFORE_2_8, TAG
 
 pytestmark = pytest.mark.parametrize("installer", ["uv"], indirect=True)
@@ -128,16 +128,14 @@ def assert_refused(command, environment, code: int, said: str) -> None:
     """Nothing is installed, with that exit code and those words."""
     with unchanged(environment):
         done = command()
-    assert done.code == code
-    assert said in done.err
+    assert_ends(done, code, said)
 
 
 def test_wheels_of_others_are_taken_only_by_name(command, published, environment) -> None:
     digest = published.add("mjun0812", "2.8.3")
     with unchanged(environment):
         done = command("--arch", "90")
-    assert done.code == 8
-    assert "Compiling this needs a yes" in done.err
+    assert_ends(done, 8, "Compiling this needs a yes")
     done = command("--source", "community", "--json")
     assert done.code == 0, done.err
     assert json.loads(done.out)["source"] == "community:mjun0812"
@@ -149,9 +147,7 @@ def test_what_would_have_to_be_compiled_is_never_compiled_in_silence(command, pu
     published.add("official", "2.8.3", local="cu12torch2.5cxx11abiTRUE", symbol=SET_DEVICE_BEFORE_2_8)
     with unchanged(environment):
         done = command(*source, "--arch", "90")
-    assert done.code == 8
-    assert "Compiling this needs a yes. To compile: " in done.err
-    assert "To compile it: flashdepot " in done.err
+    assert_ends(done, 8, "Compiling this needs a yes. To compile: ", "To compile it: flashdepot ")
     planned = json.loads(command(*source, "--arch", "90", "--dry-run", "--json").out)
     assert planned["must_build"] is True
     assert "no stored library" in planned["why"] or source
@@ -171,8 +167,7 @@ def test_what_does_not_fit_is_known_by_the_nearest_and_what_a_name_does_not_tell
     done = command("--source", "official", "--dry-run")
     assert "its bytes must tell: Its name does not say for which CUDA it was built" in done.err
     done = command("--source", "official")
-    assert done.code == 6
-    assert f"it takes {SET_DEVICE_BEFORE_2_8}" in done.err
+    assert_ends(done, 6, f"it takes {SET_DEVICE_BEFORE_2_8}")
     assert environment.contents() == before
 
 
@@ -234,9 +229,7 @@ def test_a_release_without_digests_leaves_one_question_and_a_flag(command, relea
     digest = releases("2.8.3", recorded="none")
     assert "install asks, or takes --accept-unverified" in command("--dry-run").err
     refused = command()
-    assert refused.code == 6
-    assert "No SHA-256 is known" in refused.err
-    assert "--accept-unverified" in refused.err
+    assert_ends(refused, 6, "No SHA-256 is known", "--accept-unverified")
     done = command("--accept-unverified", "--json")
     assert json.loads(done.out)["wheel"]["sha256"] == digest
 
@@ -245,8 +238,7 @@ def test_a_record_that_cannot_be_fetched_is_said(command, releases, published, e
     releases("2.8.3")
     published.server.files[f"/api/repos/{RELEASES}/tags/v2.8.3"] = b"<html>a proxy</html>"
     done = command()
-    assert done.code == 6
-    assert "does not answer as its API does" in done.err
+    assert_ends(done, 6, "does not answer as its API does")
 
 
 @pytest.mark.parametrize(("collection", "origin"), [("mjun0812", Origin.COMMUNITY), ("official", Origin.OFFICIAL)])
@@ -257,11 +249,9 @@ def test_an_unverified_wheel_is_pinned_when_it_is_accepted(
     source = str(origin).partition(":")[0]
     with unchanged(environment):
         done = command("--source", source)
-    assert done.code == 6
-    assert "No SHA-256 is known" in done.err
+    assert_ends(done, 6, "No SHA-256 is known")
     done = command("--source", source, "--accept-unverified")
-    assert done.code == 0, done.err
-    assert f"Its SHA-256 is recorded in {tmp_path / LOCK_NAME}" in done.err
+    assert_ends(done, 0, f"Its SHA-256 is recorded in {tmp_path / LOCK_NAME}")
     locked = read_lock(tmp_path / LOCK_NAME).locked
     assert (locked.wheel.sha256, locked.origin) == (digest, origin)
     installed = environment.contents()
@@ -271,8 +261,7 @@ def test_an_unverified_wheel_is_pinned_when_it_is_accepted(
     for path in (tmp_path / "depot" / "downloads").rglob("*.whl"):
         path.unlink()
     done = command("--locked")
-    assert done.code == 6
-    assert f"expected {digest}" in done.err
+    assert_ends(done, 6, f"expected {digest}")
     assert environment.contents() == installed
 
 
@@ -298,8 +287,7 @@ def test_a_lock_for_another_wheel_is_left_untouched(command, published, environm
     (tmp_path / LOCK_NAME).write_text("# of somebody else\n")
     digest = published.add("mjun0812", "2.8.3", pinned=False)
     done = command("--source", "community", "--accept-unverified")
-    assert done.code == 0, done.err
-    assert f"the SHA-256 of this one is {digest}" in done.err
+    assert_ends(done, 0, f"the SHA-256 of this one is {digest}")
     assert (tmp_path / LOCK_NAME).read_text() == "# of somebody else\n"
 
 
@@ -314,8 +302,7 @@ def test_a_lock_pins_a_stored_library_too(command, published, depot, environment
     assert json.loads(planned.out)["recipe_key"] == manifest.recipe_key
     depot.artifacts.remove(manifest.recipe_key)
     done = command("--locked")
-    assert done.code == 3
-    assert "flashdepot lock --upgrade" in done.err
+    assert_ends(done, 3, "flashdepot lock --upgrade")
 
 
 @pytest.mark.parametrize(
@@ -328,5 +315,4 @@ def test_a_lock_pins_a_stored_library_too(command, published, depot, environment
 )
 def test_a_lock_that_is_not_there_or_not_the_only_one_is_named(command, published, environment, options, said) -> None:
     done = command(*options)
-    assert done.code == 2
-    assert said in done.err
+    assert_ends(done, 2, said)

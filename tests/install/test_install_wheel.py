@@ -20,7 +20,7 @@ from flashdepot.install import change
 from flashdepot.install.installation import Imported, verify_numbers
 from support import forge
 from support.servers import Fault, FileServer, serve_files
-from support.tools import unchanged
+from support.tools import assert_ends, unchanged
 from support.venvs import SET_DEVICE, SET_DEVICE_BEFORE_2_8, TAG, add_official
 
 VERSION = "2.8.3+cu12torch2.9cxx11abiTRUE"
@@ -101,8 +101,7 @@ def test_a_wheel_that_does_not_arrive_leaves_the_environment_as_it_was(command, 
         setattr(server, name, copy(value))
     with unchanged(environment):
         done = command("--wheel", where, *(["--sha256", digest(good)] if options == ["D"] else options))
-    assert done.code == code, done.err
-    assert said in done.err
+    assert_ends(done, code, said)
 
 
 TORCH = {"torch/version.py": b"__version__ = '0'\n"}
@@ -181,8 +180,7 @@ def test_what_fails_after_the_installation_is_undone(command, environment, tmp_p
     files = {"flash_attn_2_cuda.py": b"", **BREAKING[how]}
     with unchanged(environment):
         done = command("--wheel", str(forge.wheel(tmp_path, files, tag="py3-none-any")))
-    assert done.code == 6
-    assert "does not import there" in done.err
+    assert_ends(done, 6, "does not import there")
 
 
 HALF_DONE = """#!/bin/sh
@@ -228,8 +226,7 @@ def test_a_disk_that_fills_up_half_way_changes_nothing(command, good, environmen
     monkeypatch.setattr(change, "_move", moving)
     with unchanged(environment):
         done = command("--wheel", str(good))
-    assert done.code == 3, done.err
-    assert "is full" in done.err
+    assert_ends(done, 3, "is full")
 
 
 @anywhere
@@ -264,8 +261,7 @@ def test_offline_nothing_is_fetched_and_what_is_there_is_used(command, server, g
     options = ("--wheel", address(server), "--sha256", digest(good))
     with unchanged(environment):
         done = command(*options)
-    assert done.code == 7
-    assert f"Fetching {good.name} needs the network, and --offline or FLASHDEPOT_OFFLINE forbids it" in done.err
+    assert_ends(done, 7, f"Fetching {good.name} needs the network, and --offline or FLASHDEPOT_OFFLINE forbids it")
     monkeypatch.delenv("FLASHDEPOT_OFFLINE")
     assert command(*options).code == 0
     monkeypatch.setenv("FLASHDEPOT_OFFLINE", "1")
@@ -286,8 +282,7 @@ def test_offline_nothing_is_fetched_and_what_is_there_is_used(command, server, g
 )
 def test_options_that_make_no_sense_are_refused(command, options, said) -> None:
     done = command(*options)
-    assert done.code == 2
-    assert said in done.err
+    assert_ends(done, 2, said)
 
 
 def test_a_kill_while_the_installer_runs_changes_nothing_and_the_next_run_cleans_up(

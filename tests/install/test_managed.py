@@ -8,7 +8,7 @@ import pytest
 from flashdepot.errors import UsageError
 from flashdepot.install.present import advice, find_keeper, require_free
 from flashdepot.resolve.choice import OURS_MADE
-from support.tools import unchanged
+from support.tools import assert_ends, unchanged
 
 URL = "https://example.org/flash_attn-2.8.3-py3-none-any.whl"
 
@@ -93,9 +93,7 @@ def test_an_installation_into_a_uv_project_works_and_says_what_uv_would_do(insta
     (environment.root.parent / "uv.lock").write_text("")
     (environment.root / ".lock").touch()  # as uv leaves one in every environment that it has changed
     done = install(depot, "--python", str(environment.python))
-    assert done.returncode == 0, done.stderr
-    assert "'uv sync' takes it away" in done.stderr
-    assert 'uv add "$(flashdepot wheel --out dist)"' in done.stderr
+    assert_ends(done, 0, "'uv sync' takes it away", 'uv add "$(flashdepot wheel --out dist)"')
     assert json.loads(install(depot, "--python", str(environment.python), "--json").stdout)["keeper"] == "uv"
 
 
@@ -105,5 +103,4 @@ def test_a_flash_attn_of_condas_is_left_to_conda(install, depot, environment) ->
     (environment.site / "flash_attn-2.7.0.dist-info" / "INSTALLER").write_text("conda\n")
     with unchanged(environment):
         done = install(depot, "--python", str(environment.python))
-    assert done.returncode == 2
-    assert "conda remove --prefix" in done.stderr
+    assert_ends(done, 2, "conda remove --prefix")

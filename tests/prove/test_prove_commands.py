@@ -16,7 +16,7 @@ from flashdepot import prove
 from flashdepot.cli import prove_commands
 from flashdepot.kernels.fa4.speed import TABLE, read_table
 from flashdepot.kernels.fa4.variants import HEAD_DIMS
-from support.tools import flashdepot_here, posix
+from support.tools import assert_ends, flashdepot_here, posix
 
 ROW = {"dtype": "bf16", "what": "forward, head dim 64", "error": 0.001, "bound": 0.004, "ok": True}
 VERIFIED = {
@@ -69,15 +69,12 @@ def test_right_results_end_well_and_are_shown_with_their_bounds(tmp_path) -> Non
 def test_a_wrong_result_is_exit_code_6_and_named(tmp_path) -> None:
     wrong = {**VERIFIED, "rows": [ROW, {**ROW, "what": "backward", "error": 0.5, "ok": False}]}
     done = flashdepot_here("verify", "--python", answering(tmp_path, wrong), "--quiet")
-    assert done.returncode == 6
-    assert "1 results are wrong; the first: WRONG    bf16  backward" in done.stderr
+    assert_ends(done, 6, "1 results are wrong; the first: WRONG    bf16  backward")
 
 
 def test_an_environment_without_torch_is_exit_code_3() -> None:
     done = flashdepot_here("verify", "--python", sys.executable)
-    assert done.returncode == 3
-    assert "has no torch" in done.stderr
-    assert "--python PY" in done.stderr
+    assert_ends(done, 3, "has no torch", "--python PY")
 
 
 @posix("stand-in for Python: it is a shell script")
@@ -86,8 +83,7 @@ def test_a_gpu_that_cannot_be_used_says_so(tmp_path) -> None:
     program.write_text('#!/bin/sh\necho "RuntimeError: Found no NVIDIA driver on your system." >&2\nexit 1\n')
     program.chmod(0o755)
     done = flashdepot_here("verify", "--python", str(program))
-    assert done.returncode == 3
-    assert "No GPU could be used" in done.stderr
+    assert_ends(done, 3, "No GPU could be used")
 
 
 def test_speeds_are_shown_next_to_torchs_with_the_ratio(tmp_path) -> None:
@@ -147,8 +143,7 @@ def test_a_flash_attn_with_nothing_to_choose_writes_no_table(tmp_path) -> None:
 )
 def test_what_can_be_neither_tuned_nor_plotted_is_wrong_usage(tmp_path, words, said) -> None:
     done = flashdepot_here("bench", "--python", answering(tmp_path, MEASURED), *words, cwd=tmp_path)
-    assert done.returncode == 2
-    assert said in done.stderr
+    assert_ends(done, 2, said)
 
 
 def test_a_plot_is_written(tmp_path) -> None:

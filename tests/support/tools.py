@@ -112,6 +112,12 @@ def flashdepot_here(*words: object, cwd: Path | None = None, **variables: str) -
     return _without_bug(subprocess.CompletedProcess(line, code, *said))
 
 
+def assert_ends(done: Any, code: int, *said: str) -> None:
+    """A command ended with that exit code, and said these words on standard error."""
+    ended, errors = (done.returncode, done.stderr) if hasattr(done, "stderr") else (done.code, done.err)
+    assert (ended, [words for words in said if words not in errors]) == (code, []), errors
+
+
 def contents(folder: Path) -> dict[str, bytes | str]:
     """Everything below a folder: the bytes of files, and where links lead."""
     return {
