@@ -57,9 +57,8 @@ bool ends_sooner(const Problem &problem, const DeviceFacts *gpu, Tiles tiles) {
   }
   const double batch = problem.batch;
   const double keys = problem.packed() ? problem.total_k / batch : problem.seqlen_k;
-  const double queries = problem.packed() ? problem.total_q / batch : problem.seqlen_q;
   const double key_tiles = std::ceil(keys / tiles.n);
-  const double turns = std::ceil(queries / tiles.m);
+  const double turns = std::ceil(1.0 * problem.seqlen_q / tiles.m);  // of the longest sequence
   const auto end = [&](std::int32_t heads, double turns_of_a_block, double besides) {
     const double blocks = batch * key_tiles * heads;
     return end_of(blocks, turns_of_a_block, problem, key_tiles, *gpu) +
