@@ -27,6 +27,7 @@ _OURS = ("flash-attn", "flash-attn-3", "flash-attn-4")
 """Packages in whose place flashdepot has something; the first is meant where a log speaks only of FlashAttention."""
 
 _UNNAMED = "THE_PACKAGE"
+_NAME = re.compile(r"\{(\w+)\}")
 _PYTHONS = re.compile(r"(?:[A-Z_]+=\S* )*(?:python -m )?(?:pip|python|uv) ")
 
 
@@ -178,7 +179,7 @@ def _finding(hit: Hit, outcome: RuleOutcome, host: HostRecord | None) -> Cause:
     facts = _symbol_facts(hit.groups["symbol"], outcome.facts.torch.partition("+")[0]) if "symbol" in hit.groups else []
     if host and not outcome.amd:
         facts += [fact for name in rule.host for fact in _host_facts(name, host)]
-    advice = _advice(rule, outcome)
+    advice = _of_what_was_found(_advice(rule, outcome), hit)
     if outcome.windows:
         advice = [for_windows(command) for command in advice if not is_for_posix(command)] or advice
         values |= {name: for_windows(values[name]) for name in ("rebuild", "install")}
@@ -194,6 +195,14 @@ def _finding(hit: Hit, outcome: RuleOutcome, host: HostRecord | None) -> Cause:
     line = Line(hit.line.number, _shortened(hit.line.text))
     why = fill(rule.why, values)
     return Cause(rule.id, rule.title, RANKS[rule.rank], line, why, tuple(fix), tuple(facts), hit.certain, rule.or_else)
+
+
+def _of_what_was_found(advice: Sequence[str], hit: Hit) -> Sequence[str]:
+    """Advice without what is for another thing of the rule's than the one that the line names; behind, if it names none."""
+    others = {name for pattern in (*hit.rule.patterns, *hit.rule.likely) for name in pattern.groups} - hit.groups.keys()
+    lacking = [command for command in advice if not others.isdisjoint(_NAME.findall(command))]
+    known = [command for command in advice if command not in lacking]
+    return known if any(f"{{{name}}}" in command for command in known for name in hit.groups) else known + lacking
 
 
 def _package_meant(outcome: RuleOutcome) -> Package:
@@ -221,7 +230,7 @@ def fill(text: str, values: Mapping[str, str], quoted: Iterable[str] = ()) -> st
             return f"<{name.replace('_', ' ')}>"
         return shlex.quote(_shortened(values[name])) if name in quoted else values[name]
 
-    return re.sub(r"\{(\w+)\}", value, text)
+    return _NAME.sub(value, text)
 
 
 def _shortened(text: str) -> str:
