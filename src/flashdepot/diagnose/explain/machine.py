@@ -27,6 +27,10 @@ PATTERNS = (_GPU, *_FACTS.values())
 """All that is looked for in a log."""
 
 _GPUS_KEPT = 8
+_OF_CUDA = re.compile(
+    r"(?:lib)?(cublas|cudart|cudnn|cufft|cufile|cupti|curand|cusolver|cusparse|nccl|nvjitlink|nvrtc|nvshmem)(?:.*\.so\.(\d+))?"
+)
+_PARTS = {"cudart": "cuda_runtime", "nvrtc": "cuda_nvrtc", "cupti": "cuda_cupti"}
 _READ = 100
 """Places of a piece of a log that are read for a GPU."""
 
@@ -155,6 +159,21 @@ def how_to_install(module: str) -> str:
     top = module.partition(".")[0]
     known = _table().get(top.lower())
     return known.rebuild if known else f"python -m pip install {shlex.quote(top)}"
+
+
+def wheel_with(library: str) -> dict[str, str]:
+    """The package of PyPI that has a library of CUDA's, and its module; nothing for the driver's."""
+    found = _OF_CUDA.match(library.lower())
+    if not found:
+        return {}
+    name, soname = found.groups("")
+    part = _PARTS.get(name, name)
+    wheel = f"nvidia-{part.replace('_', '-')}"
+    if name in ("cudart", "cublas") and soname == "13":
+        return {"wheel": wheel, "wheel_module": "nvidia.cu13"}
+    of = soname if name in ("cudart", "cublas") and soname else "12"
+    release = f"=={soname}.*" if name == "cudnn" and soname else ""
+    return {"wheel": shlex.quote(f"{wheel}-cu{of}{release}"), "wheel_module": f"nvidia.{part}"}
 
 
 def _name(found: re.Match[bytes], group: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from flashdepot.binary.elf import demangled
-from flashdepot.diagnose.explain.machine import MachineFacts, Package, built_for, how_to_install, named
+from flashdepot.diagnose.explain.machine import MachineFacts, Package, built_for, how_to_install, named, wheel_with
 from flashdepot.diagnose.explain.match import Hit, Line, RuleOutcome, summed_up_in
 from flashdepot.diagnose.explain.rules import RANKS, LogRule, for_windows, is_for_posix
 from flashdepot.diagnose.explain.steps import Step
@@ -175,11 +175,12 @@ def _finding(hit: Hit, outcome: RuleOutcome, host: HostRecord | None) -> Cause:
     rule = hit.rule
     package = hit.package or _package_meant(outcome)
     values = {**(_host_values(host) if host else {}), **_log_values(outcome), **package.values, **hit.groups}
+    values |= wheel_with(hit.groups.get("library", ""))
     values["install"] = how_to_install(values["module"])
     facts = _symbol_facts(hit.groups["symbol"], outcome.facts.torch.partition("+")[0]) if "symbol" in hit.groups else []
     if host and not outcome.amd:
         facts += [fact for name in rule.host for fact in _host_facts(name, host)]
-    advice = _of_what_was_found(_advice(rule, outcome), hit)
+    advice = _of_what_was_found(_advice(rule, outcome), hit, values)
     if outcome.windows:
         advice = [for_windows(command) for command in advice if not is_for_posix(command)] or advice
         values |= {name: for_windows(values[name]) for name in ("rebuild", "install")}
@@ -197,12 +198,12 @@ def _finding(hit: Hit, outcome: RuleOutcome, host: HostRecord | None) -> Cause:
     return Cause(rule.id, rule.title, RANKS[rule.rank], line, why, tuple(fix), tuple(facts), hit.certain, rule.or_else)
 
 
-def _of_what_was_found(advice: Sequence[str], hit: Hit) -> Sequence[str]:
+def _of_what_was_found(advice: Sequence[str], hit: Hit, values: Mapping[str, str]) -> Sequence[str]:
     """Advice without what is for another thing of the rule's than the one that the line names; behind, if it names none."""
-    others = {name for pattern in (*hit.rule.patterns, *hit.rule.likely) for name in pattern.groups} - hit.groups.keys()
-    lacking = [command for command in advice if not others.isdisjoint(_NAME.findall(command))]
+    things = {name for pattern in (*hit.rule.patterns, *hit.rule.likely) for name in pattern.groups} | {"wheel"}
+    lacking = [command for command in advice if not (things - values.keys()).isdisjoint(_NAME.findall(command))]
     known = [command for command in advice if command not in lacking]
-    return known if any(f"{{{name}}}" in command for command in known for name in hit.groups) else known + lacking
+    return known + (lacking if things.isdisjoint(hit.groups) else [])
 
 
 def _package_meant(outcome: RuleOutcome) -> Package:
