@@ -29,7 +29,8 @@ _OURS = ("flash-attn", "flash-attn-3", "flash-attn-4")
 _UNNAMED = "THE_PACKAGE"
 _NAME = re.compile(r"\{(\w+)\}")
 _PYTHONS = re.compile(r"(?:[A-Z_]+=\S* )*(?:python -m )?(?:pip|python|uv) ")
-
+_PIP_INSTALLS = re.compile(r"(?<!uv )(?:\bpython -m )?\bpip install ")
+"""What an environment that uv made has no program for."""
 
 _INSTALL = "flashdepot install   # a wheel that fits this environment, or ours, which links no torch; verified before it is imported"
 _LINK = "flashdepot link candle --write --get   # prebuilt kernels in place of those that candle compiles"
@@ -187,6 +188,8 @@ def _finding(hit: Hit, outcome: RuleOutcome, host: HostRecord | None) -> Cause:
     ours = package.name in (*_OURS, _UNNAMED) or package.name.startswith("candle")
     fix = [fill(command, values, quoted=hit.groups) for command in advice]
     fix = [command for command in fix if ours or not command.startswith("flashdepot ")]
+    if hit.step and hit.step.installer == "uv":
+        fix = [_PIP_INSTALLS.sub("uv pip install ", command) for command in fix]
     if outcome.cargo:
         fix = [command for command in fix if not _PYTHONS.match(command)] or fix
     fix = sorted(fix, key=lambda command: _LONG in command)
