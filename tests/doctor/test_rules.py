@@ -50,7 +50,18 @@ def test_what_a_rule_hides_is_a_rule() -> None:
 @pytest.mark.parametrize("rule", load_rules(), ids=lambda rule: rule.id)
 def test_every_placeholder_comes_from_a_pattern_or_from_the_host(rule: LogRule) -> None:
     groups = {name for pattern in rule.patterns + rule.in_step + rule.likely + rule.details for name in pattern.groups}
-    host = {"jobs", "gpu", "gpu_arch", "gpu_capability", "cuda_home", "compiler", "driver", "package", "rebuild", "install"}
+    host = {
+        "jobs",
+        "gpu",
+        "gpu_arch",
+        "gpu_capability",
+        "cuda_home",
+        "compiler",
+        "driver",
+        "package",
+        "rebuild",
+        "install",
+    }
     host |= {"module", "wheel", "wheel_module"}
     named = {
         name
