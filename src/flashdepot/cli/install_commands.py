@@ -111,7 +111,7 @@ def _plan_lines(plan: InstallPlan) -> Iterator[str]:
         yield f"  {_digest(wheel)}"
     if plan.adds:
         yield f"  with {', '.join(plan.adds)}, from your index"
-    yield "  after checking its bytes, and import it there. Nothing was changed."
+    yield "  Its bytes are checked before, and it is imported there afterwards. Nothing was changed."
     if plan.keeper is not None:
         yield f"  {advice(plan.keeper, plan.choice.reference)}"
 
@@ -130,4 +130,5 @@ def _described(plan: InstallPlan) -> str:
     if isinstance(wheel, WheelAddress):
         return f"{wheel.shown} ({wheel.source}, {size(wheel.size) if wheel.size else 'size not known'}): {choice.why}"
     assert plan.library is not None  # noqa: S101  (for mypy: our wheel has one)
-    return f"our wheel: {choice.why}.\n  {describe_plan(plan.library)}"
+    found = describe_plan(plan.library).replace("\n", "\n  ")
+    return f"our wheel: {choice.why}.\n  {found}"
