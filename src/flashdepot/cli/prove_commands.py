@@ -19,7 +19,7 @@ from flashdepot.prove.environment import draw, interpreter, run_script
 
 _VERIFY_LIMIT = 300
 _BENCH_LIMIT = 3600
-TUNED_LENGTHS = "128,256,512,1024,2048,4096,8192,16384"
+TUNED_LENGTHS = "64,128,256,512,1024,2048,4096,8192,16384"
 
 
 @command("flashdepot verify", "flashdepot verify --python .venv/bin/python --json")
@@ -61,7 +61,7 @@ def _verify_line(row: Mapping[str, Any]) -> str:
 @options(
     python_option,
     option("--head-dims 64,128  Head dims.  [default: 64,128; with --tune, every kernel's]"),
-    option("--lengths 1024,...  Sequence lengths.  [default: 1k to 16k; with --tune, from 128]"),
+    option("--lengths 1024,...  Sequence lengths.  [default: 1k to 16k; with --tune, from 64]"),
     option("--dtype  Element type.  [default: bf16]", type=click.Choice(["bf16", "fp16"]), default="bf16"),
     option("--causal/--no-causal  Causal or not.  [default: both]", default=None),
     flag("--forward-only  Skip the backward pass."),
