@@ -88,9 +88,11 @@ class UnitCall:
     def __init__(self, unit: Variant, gpu: Gpu, library: Library) -> None:
         self.unit, self.gpu, self.library = unit, gpu, library
         self.packed, self.paged = unit.layout.endswith("packed"), unit.layout.startswith("paged")
+        together = unit.kernel == "fwd" and unit.several_heads
         self.heads_q, self.heads_k = (4, 2) if unit.several_heads or unit.kernel == "fwd" else (2, 2)
+        self.heads_q *= 4 if together else 1
         shortest = unit.shortest
-        length_q, length_k = (60, 60) if unit.half else (LENGTH_Q, LENGTH_K)
+        length_q, length_k = (60, 60) if unit.half else (150, LENGTH_K) if together else (LENGTH_Q, LENGTH_K)
         self.length = {"q": shortest + length_q, "k": shortest + length_k}
         self.lengths = {"q": (length_q, 37), "k": (length_k, 17)}
         if self.packed:

@@ -36,6 +36,19 @@ HALVES = dataclasses.replace(
     ),
 )
 
+TOGETHER = dataclasses.replace(
+    BOTH,
+    fa4=(
+        *(
+            Variant("fwd", 128, "bf16", layout, "full", half=half)
+            for layout in ("dense", "packed")
+            for half in (False, True)
+        ),
+        Variant("fwd", 128, "bf16", "dense", "full", several_heads=True),
+        *(Variant("fwd", 256, "bf16", "packed", "full", several_heads=several) for several in (False, True)),
+    ),
+)
+
 PAGED = {
     "cache_seqlens": 0x1000, "block_table": 0x2000, "block_table_stride": 8, "page_size": 256,
     "k": Tensor(0x20000, 256 * 512, 512, 128), "v": Tensor(0x30000, 256 * 512, 512, 128), "heads_k": 4,
@@ -69,6 +82,13 @@ def test_the_stand_ins_take_what_the_compiled_functions_take_in_the_same_order(k
 @pytest.fixture
 def stub(build_stub: Callable[[Selection], Stub]) -> Stub:
     stub = build_stub(BOTH)
+    stub.reset()
+    return stub
+
+
+@pytest.fixture
+def together(build_stub: Callable[[Selection], Stub]) -> Stub:
+    stub = build_stub(TOGETHER)
     stub.reset()
     return stub
 
@@ -130,6 +150,42 @@ def test_long_sequences_have_a_kernel_of_their_own(stub: Stub, queries: int, key
     launch = forward(stub, **asked)
     assert launch["kind"] == f"fwd_d128_bf16_dense_{name}"
     assert ("blocks" in launch) == (name == "causal")
+
+
+@pytest.mark.parametrize(
+    ("heads", "queries", "name"),
+    [(8, 3312, "causal_long"), (64, 3312, "causal"), (8, 900, "causal"), (1, 3312, "causal"), (33, 4096, "causal")],
+)
+def test_where_pairs_of_tiles_are_few_for_each_sm_the_gpu_deals_tiles_out(
+    stub: Stub, heads: int, queries: int, name: str
+) -> None:
+    asked = {"batch": 4, "heads_q": heads, "heads_k": heads, "seqlen_q": queries, "seqlen_k": queries}
+    launch = forward(stub, **asked, flags=Flag.CAUSAL, family=Family.FA4)
+    assert launch["kind"] == f"fwd_d128_bf16_dense_{name}"
+
+
+@pytest.mark.parametrize(
+    ("heads", "batch", "queries", "name"),
+    [
+        ((32, 4), 8, 130, "_gqa"), ((32, 4), 2, 130, "_half"), ((32, 32), 8, 130, "_half"),
+        ((32, 4), 8, 300, "_half"), ((32, 4), 8, 450, ""), ((32, 4), 8, 1, ""),
+    ],
+)  # fmt: skip
+def test_queries_of_several_heads_that_fill_tiles_badly_share_them(
+    together: Stub, heads: tuple[int, int], batch: int, queries: int, name: str
+) -> None:
+    asked = {"batch": batch, "heads_q": heads[0], "heads_k": heads[1], "seqlen_q": queries, "seqlen_k": 600}
+    launch = forward(together, **asked, sink=0x5000, family=Family.FA4)
+    assert launch["kind"] == f"fwd_d128_bf16_dense_full{name}"
+    assert launch["q"][1] == [batch, queries, heads[0], 128], "the kernel itself takes heads together"
+
+
+@pytest.mark.parametrize(("heads_q", "name"), [(32, "_gqa"), (4, "")])
+def test_packed_sequences_share_them_by_the_mean_of_their_queries(together: Stub, heads_q: int, name: str) -> None:
+    packed = {"total_q": 64 * 140, "total_k": 64 * 140, "cu_seqlens_q": 0x1000, "cu_seqlens_k": 0x2000}
+    asked = {"head_dim": 256, "batch": 64, "heads_q": heads_q, "heads_k": 4, "seqlen_q": 300, "seqlen_k": 300}
+    launch = forward(together, **asked, **packed, family=Family.FA4)
+    assert launch["kind"] == f"fwd_d256_bf16_packed_full{name}"
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,8 @@ def is_made(arch: str, variant: Variant) -> bool:
     """Whether there is a kernel of a variant for an architecture, 100f, 110f or 120f."""
     if variant.long or variant.half or variant.narrow_v or variant.layout == "paged_packed":
         return False
+    if variant.kernel == "fwd" and variant.several_heads:
+        return False
     if arch.startswith("12"):
         return variant.kernel == "fwd" and variant.layout != "paged" and variant.head_dim in _CONSUMER_TILES
     return variant.head_dim in (_DATACENTER_FORWARD if variant.kernel == "fwd" else _DATACENTER_BACKWARD)

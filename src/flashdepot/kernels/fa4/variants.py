@@ -100,9 +100,18 @@ _HALF = {
 """Tiles of 64 query rows, for short sequences, which fill those of 128 badly."""
 _BACKWARD_HALF = {64: BackwardTiles(64, 64, swap_sdp=False, atoms_dkv=1, blocks=2)}
 """The same backward, of 64 keys too."""
+_TOGETHER = {**_SHORT, 256: ForwardTiles(128, 80, walks=True)}
+"""Tiles of which the rows are queries of all query heads of a key head, where those of one head fill tiles badly."""
 _COST = {"fwd": {64: 95, 96: 98, 128: 95, 192: 120, 256: 113}, "bwd": {64: 112}}
 _COST_EXCEPTIONS = {("fwd", 256, "dense", "causal"): 92}
 """What a row costs by half tiles, in percent of one by full ones, on an H200."""
+_COST_TOGETHER = {
+    ("dense", "full"): {64: 115, 96: 104, 128: 115, 192: 104, 256: 102},
+    ("dense", "causal"): {192: 104, 256: 103},
+    ("packed", "full"): {256: 102},
+    ("packed", "causal"): {192: 106, 256: 110},
+}
+"""The same by tiles of several heads, of sequences of any length. Elsewhere they were hardly ever faster."""
 _MOST_ROWS = 448
 _MOST_ROWS_FORWARD = {(64, "full"): 767, (64, "causal"): 1100}
 """Sequences that half tiles are for, by head dim and mask: from there on the last tile is a small part, or others are faster."""
@@ -156,14 +165,16 @@ _GROUPED = (96, 128, 192, 256)
 at 64 this took up to 1.3 times as long where each has its own."""
 
 
-def forward_tiles(head_dim: int, mask: str, layout: str, *, long: bool = False, half: bool = False) -> ForwardTiles:
-    """mask: full, causal or local. layout: dense, packed, used, paged or paged_packed. long, half: of which kernel.
+def forward_tiles(
+    head_dim: int, mask: str, layout: str, *, long: bool = False, half: bool = False, together: bool = False
+) -> ForwardTiles:
+    """mask: full, causal or local. layout: dense, packed, used, paged or paged_packed. long, half, together: of which kernel.
 
     Where tiles take less time than what is between two of them, a persistent block loses less there.
     Tiles of many keys, and of different numbers of them, suit a block a tile: the GPU deals those out as SMs get free.
     """
-    if half:
-        return _HALF[head_dim]
+    if half or together:
+        return (_HALF if half else _TOGETHER)[head_dim]
     if layout not in _LONG:
         return _FORWARD_EXCEPTIONS.get((head_dim, mask), _FORWARD[head_dim])
     return (
@@ -214,6 +225,7 @@ class Variant(msgspec.Struct, frozen=True, order=True):
     mask: Mask = "full"
     softcap: bool = False
     several_heads: bool = False
+    """Of bwd: for several query heads a key head. Of fwd: with these as rows of one tile, next to the one without."""
     tile_m: int = 0
     tile_n: int = 0
     """Of whole: the most keys of a sequence."""
@@ -276,7 +288,9 @@ class Variant(msgspec.Struct, frozen=True, order=True):
 
     @property
     def percent(self) -> int:
-        """What a query row costs by tiles of half as many, see ``_COST``; 0 where it has full ones."""
+        """What a query row costs by tiles of half as many or of several heads, see ``_COST``; 0 by others."""
+        if self.kernel == "fwd" and self.several_heads:
+            return _COST_TOGETHER[self.layout, self.mask][self.head_dim]
         if not self.half or not self.is_pass:
             return 0
         cost = _COST[self.kernel][self.head_dim]
@@ -289,15 +303,18 @@ class Variant(msgspec.Struct, frozen=True, order=True):
 
     @property
     def most_rows(self) -> int:
-        """The longest sequences that its half tiles are for; 0 where it has full ones."""
+        """The longest sequences that its tiles are for, where it has a ``percent``; else 0."""
         if not self.percent:
             return 0
+        if not self.half:
+            return 2**31 - 1
         return _MOST_ROWS_FORWARD.get((self.head_dim, self.mask), _MOST_ROWS) if self.kernel == "fwd" else _MOST_ROWS
 
     def _forward_tiles(self) -> ForwardTiles:
         if self.narrow_v:
             return ForwardTiles(128, 96 if self.mask == "local" else 128)
-        return forward_tiles(self.head_dim, self.mask, self.layout, long=self.long, half=self.half)
+        kind = {"long": self.long, "half": self.half, "together": self.several_heads}
+        return forward_tiles(self.head_dim, self.mask, self.layout, **kind)
 
     def _backward_tiles(self) -> BackwardTiles:
         if self.kernel in ("bwd", "dkv"):
@@ -308,7 +325,7 @@ class Variant(msgspec.Struct, frozen=True, order=True):
     def _particulars(self) -> dict[str, JobValue]:
         if self.kernel == "fwd":
             kind = {"mask": self.mask, "softcap": self.softcap, "head_dim_v": self.head_dim_v}
-            return kind | asdict(self._forward_tiles())
+            return kind | {"several_heads": self.several_heads} | asdict(self._forward_tiles())
         if self.kernel == "whole":
             one = next(tiles for tiles in _WHOLE[self.head_dim] if tiles.tile_n == self.tile_n)
             return {"mask": self.mask} | asdict(one)
@@ -342,6 +359,8 @@ def forward_variants() -> Iterator[Variant]:
                             yield Variant("fwd", head_dim, dtype, layout, mask, softcap, long=True)
                     if head_dim in _HALF and layout in _LONG and mask != "local":
                         yield Variant("fwd", head_dim, dtype, layout, mask, half=True)
+                    if head_dim in _COST_TOGETHER.get((layout, mask), {}):
+                        yield Variant("fwd", head_dim, dtype, layout, mask, several_heads=True)
                     if head_dim in NARROW_V and layout in ("dense", "packed", "used"):
                         yield Variant("fwd", head_dim, dtype, layout, mask, narrow_v=True)
 

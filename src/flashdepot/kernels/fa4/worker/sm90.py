@@ -8,7 +8,7 @@ import functions
 import pages
 from adding import adding
 from bounded import bounded
-from cutlass import Float32
+from cutlass import Float32, const_expr
 from early import followed, following
 from flash_attn.cute import flash_bwd_sm90, flash_fwd_sm90
 from flash_attn.cute.flash_bwd_postprocess import FlashAttentionBackwardPostprocess
@@ -17,6 +17,7 @@ from flash_attn.cute.flash_fwd_sm90 import FlashAttentionForwardSm90
 from functions import DTYPES, Entry
 from grouped import grouped
 from quack.sm90_utils import make_tiled_mma
+from together import together
 from walking import walking
 from whole import ROWS, Whole
 
@@ -46,7 +47,8 @@ class _Forward(FlashAttentionForwardSm90):
 
     @cute.jit
     def load(self, mQ, mK, *rest):
-        self.qhead_per_kvhead = mQ.shape[2] // mK.shape[2]
+        if const_expr(not self.pack_gqa):
+            self.qhead_per_kvhead = mQ.shape[2] // mK.shape[2]
         super(_Forward, self).load(mQ, mK, *rest)
 
     @cute.jit
@@ -126,7 +128,9 @@ def _in_two_products(kernel_class):
 
 def forward(job: dict[str, Any]) -> Entry:
     """functions.forward by this GPU's kernel, of any layout."""
-    kind = walking(_Forward, falling=job["falling"], o_apart=job["o_apart"]) if job["walks"] else _Forward
+    kind = together(_Forward) if job["several_heads"] else _Forward
+    if job["walks"]:
+        kind = walking(kind, falling=job["falling"], o_apart=job["o_apart"])
     if job["layout"] in ("packed", "used"):
         kind = bounded(kind, flash_fwd_sm90, q_too=False)
     if job["blocks"] > 1:
@@ -140,7 +144,7 @@ def forward(job: dict[str, Any]) -> Entry:
         1,
         is_causal=job["mask"] == "causal",
         is_local=job["mask"] == "local",
-        pack_gqa=False,
+        pack_gqa=job["several_heads"],
         tile_m=job["tile_m"],
         tile_n=job["tile_n"],
         num_stages=job["stages"],

@@ -89,7 +89,11 @@ class LastWithFirst(SingleTileLPTScheduler):
 
 
 class OfSequences(SingleTileVarlenScheduler):
-    """Tiles of packed sequences: each block takes the one that lies a grid further on."""
+    """Tiles of packed sequences: each block takes the one that lies a grid further on.
+
+    Upstream looks for the sequence of a tile from the first one on, which takes longer than short sequences themselves where
+    there are hundreds. Here it is from that of the tile before: what upstream calls a split holds it, and its first tile.
+    """
 
     @staticmethod
     def get_grid_shape(params, *, loc=None, ip=None):
@@ -98,7 +102,13 @@ class OfSequences(SingleTileVarlenScheduler):
 
     @staticmethod
     def create(params, ctx=None, *, loc=None, ip=None):
-        return OfSequences(params, cute.arch.block_idx()[0], Int32(0), loc=loc, ip=ip)
+        return OfSequences(params, cute.arch.block_idx()[0], (Int32(0), Int32(0)), loc=loc, ip=ip)
+
+    @cute.jit
+    def _decode_work_tile(self):
+        row, head_idx, batch_idx, _, _, first, is_valid = self.params.decoder.decode(self._tile_idx, *self._split_idx)
+        self._split_idx = (Int32(batch_idx), Int32(first))
+        return WorkTileInfo((Int32(row), Int32(head_idx), Int32(batch_idx), Int32(0)), is_valid)
 
     def advance_to_next_work(self, *, loc=None, ip=None):
         self._tile_idx += cute.arch.grid_dim()[0]

@@ -29,8 +29,8 @@ struct Unit {
   Tiles tiles;
   std::int32_t blocks;    // of each SM, which go from tile to tile; 0: a block a tile
   std::int32_t shortest;  // length that it is meant for
-  std::int32_t percent;   // of half tiles: what a row costs, of one in full tiles; else 0
-  std::int32_t most_rows;  // the longest sequences that half tiles are for
+  std::int32_t percent;   // of half tiles or those of several heads: what a row costs, of one in others; else 0
+  std::int32_t most_rows;  // the longest sequences that such tiles are for
   const char *name;
   void (*initialize)(void **);
   void (*load_to_device)(void **);
@@ -111,7 +111,7 @@ constexpr std::size_t place_of(const Key &key) {
   place = place * 5 + static_cast<std::size_t>(key.layout);
   place = place * 3 + (of_a_mask ? static_cast<std::size_t>(key.mask) : 0);
   place = place * 2 + (of_a_mask && key.softcap ? 1 : 0);
-  return place * 2 + (of_a_mask && key.several_heads ? 1 : 0);
+  return place * 2 + (key.kernel == Kernel::bwd && key.several_heads ? 1 : 0);
 }
 
 #define KEY(arch, variant, kernel, dtype, head_dim, head_dim_v, layout, mask, softcap, several, blocks, shortest, percent, most_rows, m, n, name)    \
@@ -156,13 +156,19 @@ bool is_meant_more(const Unit &unit, const Unit &other, std::int32_t length) {
   return is_meant != other_is ? is_meant : is_meant && unit.shortest > other.shortest;
 }
 
-// Whether half tiles cost less for a sequence than full ones, of which its last one may be half empty.
-bool costs_less(const Unit &half, const Unit &full, const Key &wanted) {
-  const auto rows = [&](std::int32_t tile) {
-    return wanted.layout == Layout::packed ? wanted.rows + tile / 2 : (wanted.rows + tile - 1) / tile * tile;
-  };
-  return half.key.head_dim_v <= full.key.head_dim_v && wanted.rows > 0 && wanted.rows <= half.most_rows &&
-         rows(half.tiles.m) * half.percent < rows(full.tiles.m) * 100;
+// What a sequence costs, of which the last tile may be half empty.
+std::int64_t cost_of(const Unit &unit, const Key &wanted) {
+  const std::int32_t group = unit.key.several_heads ? wanted.group : 1;
+  const std::int64_t rows = wanted.rows * group, tile = unit.tiles.m;
+  const std::int64_t taken = wanted.layout == Layout::packed ? rows + tile / 2 : (rows + tile - 1) / tile * tile;
+  return taken * (unit.percent != 0 ? unit.percent : 100) / group;
+}
+
+// Whether a unit with tiles for some sequences does one for less than another unit.
+bool costs_less(const Unit &unit, const Unit &other, const Key &wanted) {
+  const bool is_for_these = wanted.rows > 0 && wanted.rows <= unit.most_rows &&
+                            (wanted.kernel == Kernel::bwd || !unit.key.several_heads || wanted.group > 1);
+  return is_for_these && unit.key.head_dim_v <= other.key.head_dim_v && cost_of(unit, wanted) < cost_of(other, wanted);
 }
 
 constexpr std::int32_t kDevices = 64;
@@ -200,15 +206,19 @@ bool load_now(const Unit &unit, State &state, std::int32_t device) {
 
 const Unit *find_unit(const DeviceFacts *gpu, const Key &key) {
   const Unit *best = nullptr;
-  const Unit *half = nullptr;
-  for (std::size_t number = kIndex.first[place_of(key)]; number != 0; number = kIndex.next[number]) {
-    const Unit &unit = kUnits[number - 1];
-    if ((gpu == nullptr || runs_on(unit, *gpu)) && is_wanted(unit.key, key) &&
-        (unit.percent != 0 || best == nullptr || is_meant_more(unit, *best, key.length))) {
-      (unit.percent != 0 ? half : best) = &unit;
+  const auto each = [&](const auto &use) {
+    for (std::size_t number = kIndex.first[place_of(key)]; number != 0; number = kIndex.next[number]) {
+      const Unit &unit = kUnits[number - 1];
+      if ((gpu == nullptr || runs_on(unit, *gpu)) && is_wanted(unit.key, key)) use(unit);
     }
-  }
-  return half != nullptr && (best == nullptr || costs_less(*half, *best, key)) ? half : best;
+  };
+  each([&](const Unit &unit) {
+    if (unit.percent == 0 && (best == nullptr || is_meant_more(unit, *best, key.length))) best = &unit;
+  });
+  each([&](const Unit &unit) {
+    if (unit.percent != 0 && (best == nullptr || costs_less(unit, *best, key))) best = &unit;
+  });
+  return best;
 }
 
 bool has_units_for(const DeviceFacts &gpu) {
