@@ -3,18 +3,24 @@
 import os
 import shutil
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from flashdepot.api.acquire import Context, open_depot
+from flashdepot.api.candle import cargo_toolkit
 from flashdepot.api.libraries import zig
-from flashdepot.errors import CompileError, IntegrityError, MissingToolError
+from flashdepot.errors import CompileError, IncompatibleError, IntegrityError, MissingToolError
 from flashdepot.link.candle_archive import prepare_folder
+from flashdepot.link.candle_project import CandleProject
 from flashdepot.link.candle_toolkit import bindings_of, declared_names, provide_stubs, toolkit_lines
 from flashdepot.link.library import read_library
 from flashdepot.link.lines import Shell
+from flashdepot.model.target import Platform
 from flashdepot.toolchain.zig import Zig
+from support.depots import copy_depot, make_manifest
+from support.tools import assert_ends, flashdepot_here
 
 
 def no_zig() -> Zig:
@@ -141,3 +147,29 @@ def test_the_lines_put_nvcc_in_front_of_the_path() -> None:
     said = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout.splitlines()
     assert said[0] == "/depot/stubs 80"
     assert said[1].startswith("/depot/cuda 13/bin:")
+
+
+@pytest.mark.nvcc
+def test_the_option_gives_a_shell_nvcc_and_the_folder_with_the_stubs(
+    bindings, real_depot, quick_library, tmp_path
+) -> None:
+    with (tmp_path / "Cargo.lock").open("a") as lock:
+        lock.write('[[package]]\nname = "candle-flash-attn"\nversion = "0.9.1"\n')
+    toolchains = copy_depot(real_depot, tmp_path / "depot", ("toolchains",)) / "toolchains"
+    link = partial(flashdepot_here, "link", "candle", "--library", quick_library, "--toolkit", cwd=tmp_path)
+    here = {"CARGO_HOME": str(tmp_path / "home"), "FLASHDEPOT_HOME": str(toolchains.parent), "FLASHDEPOT_OFFLINE": "1"}
+    assert_ends(link(**here), 2, "--toolkit prints lines for a shell", "--write")
+    done = link("--write", **here)
+    assert done.returncode == 0, done.stderr
+    script = f"{done.stdout}command -v nvcc; ls $CUDA_ROOT/lib; echo $CUDA_COMPUTE_CAP"
+    said = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    assert Path(said[0]).is_relative_to(toolchains)
+    assert said[1:] == ["libcublas.so", "libcuda.so", "libcudart.a", "80"]
+
+
+@pytest.mark.parametrize("platform", ["linux-riscv64", "windows-aarch64"])
+def test_the_option_is_refused_for_a_machine_that_its_nvcc_does_not_build_for(platform, tmp_path) -> None:
+    project = CandleProject(tmp_path, "0.9.1", "", ())
+    manifest = make_manifest(platform=Platform.parse(platform))
+    with pytest.raises(IncompatibleError, match=f"and the library for {platform}"):
+        cargo_toolkit(project, manifest, Context(open_depot(tmp_path / "depot")))
