@@ -62,7 +62,7 @@ def parameters(variant: Variant, *, walks: bool, has_sink: bool = True) -> list[
         rows, gradients = (("q", q), ("k", q), ("v", q), ("d_o", q)), (("dq", q), ("dk", q), ("dv", q))
         return [*rows, ("lse", row), ("d_lse", row), ("softmax_d", row), *gradients, *cu, ("scale", "f"), *stream]
     if variant.kernel == "bwd":
-        gradient = row if variant.several_heads else q
+        gradient = row if variant.several_heads and not variant.grouped else q
         tensors = [("q", q), ("k", q), ("v", q), ("d_o", q), ("lse_log2", row), ("softmax_d", row), ("dq_sum", row)]
         cu += [("cu_seqlens_k", "1")] if packed_q else []
         return [*tensors, ("dk", gradient), ("dv", gradient), *cu, ("scale", "f"), *softcap, *window, *stream]

@@ -35,7 +35,6 @@ def test_every_kernel_has_a_name_of_its_own_that_says_what_it_does() -> None:
     assert long.name == "fwd_d128_bf16_dense_causal_long"
     assert Variant("pre", 96, "bf16", "dense", tile_m=64).name == "pre_d96_bf16_dense_m64"
     assert Variant("dkv", 96, "bf16", "dense").name == "dkv_d96_bf16_dense"
-    assert Variant("dkv", 64, "bf16", "dense", half=True).name == "dkv_d64_bf16_dense_half"
 
 
 @pytest.mark.parametrize("head_dim", HEAD_DIMS)
@@ -46,10 +45,10 @@ def test_every_backward_kernel_has_those_that_prepare_and_finish_for_it(head_dim
         tile_m, tile_n = variant.tiles
         shared = (head_dim, variant.dtype, variant.layout)
         assert Variant("pre", *shared, tile_m=tile_m) in ALL
-        query, key = Variant("dq", *shared, tile_m=tile_m), Variant("dkv", *shared, half=variant.half)
+        query, key = Variant("dq", *shared, tile_m=tile_m), Variant("dkv", *shared)
         assert {query, key} <= set(ALL)
-        assert (query.job()["tile"], key.job()["tile"]) == (tile_m, tile_n)
-        assert key.tiles[0] == tile_n
+        assert query.job()["tile"] == tile_m
+        assert variant.grouped or not variant.several_heads or key.job()["tile"] == key.tiles[0] == tile_n
 
 
 @pytest.mark.parametrize(("head_dim", "half"), [*((dim, False) for dim in HEAD_DIMS), (64, True)])

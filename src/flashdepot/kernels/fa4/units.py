@@ -161,8 +161,8 @@ def _helpers(kernel: Kernel) -> Iterator[Variant]:
         yield Variant("dq", *shared, tile_m=kernel.tiles[0])
         if kernel.arch == HOPPER and variant.mask != "local" and not variant.softcap:
             yield from whole_variants(*shared, variant.mask)
-        if variant.several_heads:
-            yield Variant("dkv", *shared, half=variant.half)
+        if variant.several_heads and not variant.grouped:
+            yield Variant("dkv", *shared)
 
 
 _PASSES = {"fwd": Pass.FWD, "bwd": Pass.BWD}

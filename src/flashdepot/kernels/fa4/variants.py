@@ -161,8 +161,8 @@ _WHOLE = {
 """The fewest keys first: the smallest tile that holds a sequence's is taken."""
 
 _GROUPED = (96, 128, 192, 256)
-"""Head dims whose backward kernels without several_heads have blocks that go through the rows of all query heads of their keys:
-at 64 this took up to 1.3 times as long where each has its own."""
+"""Head dims whose backward kernels without several_heads go through all query heads of their keys: at 64 this took up to 1.3
+times as long where each has its own. There kernels of half tiles with several_heads do."""
 
 
 def forward_tiles(
@@ -232,7 +232,7 @@ class Variant(msgspec.Struct, frozen=True, order=True):
     long: bool = False
     """Of fwd: for sequences from ``shortest`` on, next to the one for shorter ones."""
     half: bool = False
-    """With tiles of half as many rows, next to the one for full tiles; dkv: of such a bwd."""
+    """With tiles of half as many rows, next to the one for full tiles."""
     narrow_v: bool = False
     """Of fwd: for head dims of v up to :data:`NARROW_V`, next to the one for those up to head_dim."""
 
@@ -245,7 +245,7 @@ class Variant(msgspec.Struct, frozen=True, order=True):
             more = {"softcap": self.softcap, "gqa": self.several_heads, "long": self.long, "half": self.half}
             tail = [self.mask, *(name for name, is_so in more.items() if is_so)]
         else:
-            tail = [f"m{self.tile_m}"] if self.tile_m else ["half"] * self.half
+            tail = [f"m{self.tile_m}"] if self.tile_m else []
         head_dims = f"d{self.head_dim}" + (f"v{self.head_dim_v}" if self.narrow_v else "")
         return "_".join([self.kernel, head_dims, self.dtype, self.layout, *tail])
 
@@ -279,6 +279,11 @@ class Variant(msgspec.Struct, frozen=True, order=True):
             return self.tile_n, self.tile_n
         backward = self._backward_tiles()
         return (backward.tile_n if self.kernel == "dkv" else backward.tile_m), backward.tile_n
+
+    @property
+    def grouped(self) -> bool:
+        """Whether a block of a bwd goes through the rows of all query heads of its keys, see worker/grouped.py."""
+        return self.kernel == "bwd" and (self.half if self.several_heads else self.head_dim in _GROUPED)
 
     @property
     def blocks(self) -> int:
@@ -331,8 +336,12 @@ class Variant(msgspec.Struct, frozen=True, order=True):
             return {"mask": self.mask} | asdict(one)
         tiles = self._backward_tiles()
         if self.kernel == "bwd":
-            kind = {"mask": self.mask, "softcap": self.softcap, "several_heads": self.several_heads}
-            return kind | {"grouped": self.head_dim in _GROUPED and not self.several_heads} | asdict(tiles)
+            kind = {
+                "mask": self.mask,
+                "softcap": self.softcap,
+                "several_heads": self.several_heads and not self.grouped,
+            }
+            return kind | {"grouped": self.grouped} | asdict(tiles)
         if self.kernel == "pre":
             return {"tile_m": tiles.tile_m, "hdim_multiple": tiles.hdim_multiple}
         of_queries = self.kernel == "dq"
@@ -383,8 +392,8 @@ def backward_variants() -> Iterator[Variant]:
                         yield Variant("bwd", head_dim, dtype, layout, mask, several_heads=several_heads, half=True)
                     if mask != "local" and not several_heads:
                         yield from whole_variants(head_dim, dtype, layout, mask)
+                yield Variant("dkv", head_dim, dtype, layout)
                 for half in (False, True) if head_dim in _BACKWARD_HALF else (False,):
                     tile_m = backward_tiles(head_dim, half=half).tile_m
                     yield Variant("pre", head_dim, dtype, layout, tile_m=tile_m)
                     yield Variant("dq", head_dim, dtype, layout, tile_m=tile_m)
-                    yield Variant("dkv", head_dim, dtype, layout, half=half)

@@ -82,11 +82,18 @@ Units units_for(const Problem &problem, const DeviceFacts *gpu) {
           0,
           rows_of(problem)};
   Units units{};
+  const auto takes_all_heads = [&](const Unit *unit) {
+    return unit != nullptr && takes_groups(*unit) && ends_sooner(problem, gpu, tiles_of(*unit));
+  };
   units.bwd = find_unit(gpu, key);
-  if (several_heads(problem) &&
-      (units.bwd == nullptr || !takes_groups(*units.bwd) || !ends_sooner(problem, gpu, tiles_of(*units.bwd)))) {
-    key.several_heads = units.sums_heads = true;
+  if (several_heads(problem) && !takes_all_heads(units.bwd)) {
+    key.several_heads = true;
     units.bwd = find_unit(gpu, key);
+    if (units.bwd != nullptr && takes_groups(*units.bwd) && !takes_all_heads(units.bwd)) {
+      key.rows = 0;  // full tiles, which do not
+      units.bwd = find_unit(gpu, key);
+    }
+    units.sums_heads = units.bwd != nullptr && !takes_groups(*units.bwd);
   }
   if (units.bwd == nullptr) {
     return units;

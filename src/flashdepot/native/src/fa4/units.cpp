@@ -236,7 +236,9 @@ std::int32_t blocks_of(const Unit &unit) { return unit.blocks; }
 
 bool has_todays_words(const Unit &unit) { return unit.arch / 10 == 9; }
 
-bool takes_groups(const Unit &unit) { return unit.arch / 10 == 9 && unit.key.head_dim > 64; }
+bool takes_groups(const Unit &unit) {
+  return unit.arch / 10 == 9 && (unit.key.several_heads ? unit.percent != 0 : unit.key.head_dim > 64);
+}
 
 bool zeros_whole_rows(const Unit &unit) {
   const bool of_datacenter_blackwell = unit.arch / 10 == 10 || unit.arch / 10 == 11;

@@ -71,7 +71,7 @@ std::int32_t blocks_of(const Unit &unit);
 // Whether a forward unit takes a sink, and either pass another head dim of v than of q and k.
 bool has_todays_words(const Unit &unit);
 
-// Whether a block of a backward unit without several_heads goes through all query heads of its keys.
+// Whether a block of a backward unit goes through the rows of all query heads of its keys.
 bool takes_groups(const Unit &unit);
 
 // Whether a backward unit writes zeros, where no query sees a key, up to its own head dim: past that of
