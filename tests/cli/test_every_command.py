@@ -53,7 +53,6 @@ def test_a_wrong_option_is_answered_in_json_where_json_is_asked_for(words) -> No
 @pytest.mark.parametrize(
     ("line", "meant"),
     [
-        ("instal", "install"),
         ("depot lst", "ls"),
         ("link carg", "cargo"),
         ("catalog updat", "update"),
@@ -89,13 +88,6 @@ def test_an_option_in_the_wrong_place_or_a_wrong_word_has_no_traceback() -> None
 
 def test_an_empty_variable_does_not_make_the_current_folder_a_depot(tmp_path) -> None:
     assert flashdepot_here("depot", "path", cwd=tmp_path, FLASHDEPOT_HOME="").stdout.strip() != str(tmp_path)
-
-
-def test_a_word_that_is_near_to_nothing_gets_the_list(tmp_path) -> None:
-    done = flashdepot_here("depot", "xyz")
-    assert "There are " in done.stderr
-    assert "verify" in done.stderr
-    assert "Did you mean" not in done.stderr
 
 
 def test_offline_is_an_option_and_a_variable(tmp_path) -> None:

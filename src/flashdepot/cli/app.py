@@ -176,7 +176,7 @@ COMMANDS: Mapping[str, CommandTable] = {
     result_callback=show,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="First steps: 'flashdepot get --profile quick' builds a small library in about a minute, on Linux; "
-    "'flashdepot host' shows what this machine has. Every command has --help with examples.",
+    "'flashdepot host' shows what this machine has. Every command has --help.",
 )
 @click.version_option(__version__, "-V", "--version", message="flashdepot %(version)s")
 def app() -> None:
