@@ -38,7 +38,7 @@ SANITIZER = "/usr/local/cuda/bin/compute-sanitizer"
 
 def every_unit() -> Iterator[Variant]:
     """Those that are a pass of attention by themselves."""
-    return (variant for variant in (*forward_variants(), *backward_variants()) if variant.is_pass)
+    return (v for v in (*forward_variants(), *backward_variants()) if v.is_pass or v.kernel == "whole")
 
 
 class Gpu:
@@ -92,7 +92,11 @@ class UnitCall:
         self.heads_q, self.heads_k = (4, 2) if unit.several_heads or unit.kernel == "fwd" else (2, 2)
         self.heads_q *= 4 if together else 1
         shortest = unit.shortest
-        length_q, length_k = (60, 60) if unit.half else (150, LENGTH_K) if together else (LENGTH_Q, LENGTH_K)
+        length_q, length_k = (150 if together else LENGTH_Q), LENGTH_K
+        if unit.kernel == "whole":
+            length_q, length_k = 60, unit.tile_n
+        elif unit.half:  # of a backward pass over 60 keys one tile would have them all
+            length_q, length_k = 60, 60 if unit.kernel == "fwd" else LENGTH_K
         self.length = {"q": shortest + length_q, "k": shortest + length_k}
         self.lengths = {"q": (length_q, 37), "k": (length_k, 17)}
         if self.packed:
@@ -177,7 +181,7 @@ class UnitCall:
         forward = self.forward()
         answer = self.library.fwd(forward)
         assert answer.status is Status.OK, answer
-        if self.unit.kernel == "bwd":
+        if self.unit.kernel != "fwd":
             answer = self.library.bwd(self.backward(forward))
             assert answer.status is Status.OK, answer
         self.gpu.call("cuCtxSynchronize")
