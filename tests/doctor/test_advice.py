@@ -136,3 +136,26 @@ def test_an_unknown_failure_of_a_run_asks_after_the_package_that_ran_and_builds_
 def test_lines_that_only_say_that_something_failed_stand_behind_the_one_that_says_why() -> None:
     log = "ninja: build stopped: subcommand failed.\nerror: the widget broke\nERROR: Failed building wheel for flash-attn\n"
     assert [line.text for line in look(log).errors] == ["error: the widget broke"]
+
+
+@pytest.mark.parametrize(
+    ("log", "command"),
+    [
+        (
+            "$ uv pip install x\nerror: x\nModuleNotFoundError: No module named 'setuptools'\n",
+            "uv pip install setuptools",
+        ),
+        ("bash: line 1: uv: command not found\n", "pip install uv "),
+        ("bash: line 1: cargo: command not found\n", "curl --proto "),
+        ("ImportError: libnccl.so.2: cannot open shared object file\n", "pip install nvidia-nccl-cu12 && export"),
+        ("ImportError: libcuda.so.1: cannot open shared object file\n", "docker run "),
+        ("/usr/bin/ld: cannot find -lcudnn\n", "conda install -c conda-forge cudnn "),
+        (
+            "ImportError: Requires Flash-Attention version >=2.7.1,<=2.7.4 but got 2.8.0\n",
+            "flash-attn'>=2.7.1,<=2.7.4'",
+        ),
+    ],
+)
+def test_the_first_command_brings_what_the_line_names(log: str, command: str) -> None:
+    fix = next(line for line in first(log).fix if not line.startswith("flashdepot "))
+    assert command in fix

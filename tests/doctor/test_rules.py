@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from doctor.logs import classes
+from flashdepot.diagnose.explain.machine import WHEELS
 from flashdepot.diagnose.explain.report import fill
 from flashdepot.diagnose.explain.rules import SYMPTOM, LogRule, load_rules
 
@@ -62,7 +63,7 @@ def test_every_placeholder_comes_from_a_pattern_or_from_the_host(rule: LogRule) 
         "rebuild",
         "install",
     }
-    host |= {"module", "wheel", "wheel_module"}
+    host |= {"module", *WHEELS, "wheel_module"}
     named = {
         name
         for text in (rule.why, *rule.fix, *rule.fix_windows, *rule.fix_amd, *rule.fix_cargo)

@@ -31,6 +31,8 @@ _OF_CUDA = re.compile(
     r"(?:lib)?(cublas|cudart|cudnn|cufft|cufile|cupti|curand|cusolver|cusparse|nccl|nvjitlink|nvrtc|nvshmem)(?:.*\.so\.(\d+))?"
 )
 _PARTS = {"cudart": "cuda_runtime", "nvrtc": "cuda_nvrtc", "cupti": "cuda_cupti"}
+WHEELS = ("wheel", "own_wheel", "driver_library")
+"""By which of them advice names what brings a missing library: of a CUDA version, of a version of its own, or no wheel."""
 _READ = 100
 """Places of a piece of a log that are read for a GPU."""
 
@@ -162,18 +164,19 @@ def how_to_install(module: str) -> str:
 
 
 def wheel_with(library: str) -> dict[str, str]:
-    """The package of PyPI that has a library of CUDA's, and its module; nothing for the driver's."""
+    """The package of PyPI that has a library of CUDA's, and its module, for the names of ``WHEELS``; or that it is the driver's."""
     found = _OF_CUDA.match(library.lower())
     if not found:
-        return {}
+        return {"driver_library": library} if library.startswith("libcuda.") else {}
     name, soname = found.groups("")
     part = _PARTS.get(name, name)
     wheel = f"nvidia-{part.replace('_', '-')}"
     if name in ("cudart", "cublas") and soname == "13":
         return {"wheel": wheel, "wheel_module": "nvidia.cu13"}
-    of = soname if name in ("cudart", "cublas") and soname else "12"
+    if name in ("cudart", "cublas"):
+        return {"wheel": f"{wheel}-cu{soname or 12}", "wheel_module": f"nvidia.{part}"}
     release = f"=={soname}.*" if name == "cudnn" and soname else ""
-    return {"wheel": shlex.quote(f"{wheel}-cu{of}{release}"), "wheel_module": f"nvidia.{part}"}
+    return {"own_wheel": shlex.quote(f"{wheel}-cu12{release}"), "wheel_module": f"nvidia.{part}"}
 
 
 def _name(found: re.Match[bytes], group: str) -> str:

@@ -11,7 +11,15 @@ from typing import Any
 import msgspec
 
 from flashdepot.binary.elf import demangled
-from flashdepot.diagnose.explain.machine import MachineFacts, Package, built_for, how_to_install, named, wheel_with
+from flashdepot.diagnose.explain.machine import (
+    WHEELS,
+    MachineFacts,
+    Package,
+    built_for,
+    how_to_install,
+    named,
+    wheel_with,
+)
 from flashdepot.diagnose.explain.match import Hit, Line, RuleOutcome, summed_up_in
 from flashdepot.diagnose.explain.rules import RANKS, LogRule, for_windows, is_for_posix
 from flashdepot.diagnose.explain.steps import Step
@@ -29,7 +37,7 @@ _OURS = ("flash-attn", "flash-attn-3", "flash-attn-4")
 _UNNAMED = "THE_PACKAGE"
 _NAME = re.compile(r"\{(\w+)\}")
 _PYTHONS = re.compile(r"(?:[A-Z_]+=\S* )*(?:python -m )?(?:pip|python|uv) ")
-_PIP_INSTALLS = re.compile(r"(?<!uv )(?:\bpython -m )?\bpip install ")
+_PIP_INSTALLS = re.compile(r"(?<!uv )(?:\bpython -m )?\bpip install (?=[^u]|u[^v])")
 """What an environment that uv made has no program for."""
 
 _INSTALL = "flashdepot install   # a wheel that fits this environment, or ours, which links no torch; verified before it is imported"
@@ -195,7 +203,8 @@ def _finding(hit: Hit, outcome: RuleOutcome, host: HostRecord | None) -> Cause:
     fix = sorted(fix, key=lambda command: _LONG in command)
     may_have_ours = rule.ours and ours and package.name != _UNNAMED and not outcome.amd and outcome.facts.can_run_ours
     if may_have_ours and advice is not rule.fix_cargo:
-        fix = [_LINK if outcome.cargo else _INSTALL, *fix]
+        ours_is = _LINK if outcome.cargo else _INSTALL
+        fix = [ours_is, *fix] if hit.package or rule.rank != RANKS.index("missing-tool") else [*fix, ours_is]
     line = Line(hit.line.number, _shortened(hit.line.text))
     why = fill(rule.why, values)
     return Cause(rule.id, rule.title, RANKS[rule.rank], line, why, tuple(fix), tuple(facts), hit.certain, rule.or_else)
@@ -203,7 +212,7 @@ def _finding(hit: Hit, outcome: RuleOutcome, host: HostRecord | None) -> Cause:
 
 def _of_what_was_found(advice: Sequence[str], hit: Hit, values: Mapping[str, str]) -> Sequence[str]:
     """Advice without what is for another thing of the rule's than the one that the line names; behind, if it names none."""
-    things = {name for pattern in (*hit.rule.patterns, *hit.rule.likely) for name in pattern.groups} | {"wheel"}
+    things = {name for pattern in (*hit.rule.patterns, *hit.rule.likely) for name in pattern.groups} | {*WHEELS}
     lacking = [command for command in advice if not (things - values.keys()).isdisjoint(_NAME.findall(command))]
     known = [command for command in advice if command not in lacking]
     return known + (lacking if things.isdisjoint(hit.groups) else [])
