@@ -12,16 +12,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from places import (
-    ERROR_NEW_ABI,
-    ERROR_OLD_ABI,
-    SET_DEVICE_2_3,
-    SET_DEVICE_2_8,
-    extension,
-    lines,
-    machine,
-    place,
-)
+from places import ERROR_NEW_ABI, ERROR_OLD_ABI, SET_DEVICE_2_3, SET_DEVICE_2_8, extension, lines, machine, place
 
 from flashdepot import api
 from flashdepot.api.answers import place_of

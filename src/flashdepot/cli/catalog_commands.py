@@ -23,19 +23,7 @@ from flashdepot.catalog.matrix import (
     tallies,
 )
 from flashdepot.cli.app import Commands
-from flashdepot.cli.common import (
-    Table,
-    View,
-    command,
-    depot_option,
-    fields,
-    flag,
-    into,
-    option,
-    say,
-    wants_json,
-    warn,
-)
+from flashdepot.cli.common import Table, View, command, depot_option, fields, flag, into, option, say, wants_json, warn
 from flashdepot.cli.terminal import terminal
 from flashdepot.depot import Depot
 from flashdepot.errors import FlashdepotError, NetworkError, UsageError, did_you_mean

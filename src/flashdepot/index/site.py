@@ -17,14 +17,7 @@ from flashdepot.files.user_files import OutputFile
 from flashdepot.index.page import page
 from flashdepot.index.simple import FILES, PageFile, simple_pages
 from flashdepot.index.subindexes import EVERYBODY, Subindex, subindexes
-from flashdepot.index.wheels import (
-    LocalFile,
-    LocalWheel,
-    missing_variants,
-    read_local,
-    variants_files,
-    write_variant,
-)
+from flashdepot.index.wheels import LocalFile, LocalWheel, missing_variants, read_local, variants_files, write_variant
 from flashdepot.model.index_record import RECORD_NAME, IndexRecord
 from flashdepot.model.remote import PublicKey
 from flashdepot.model.wheel import FLASH_ATTN

@@ -15,13 +15,7 @@ from flashdepot.errors import GET_NEWER, IncompatibleError, UsageError
 from flashdepot.files.directory import PlainFiles
 from flashdepot.kernels.fa4.sources import KERNELS, Fa4Layout
 from flashdepot.kernels.fa4.speed import KINDS, TABLE, Measured, Slower, read_table, slower, table_lines, write_table
-from flashdepot.kernels.fa4.variants import (
-    HEAD_DIMS,
-    Variant,
-    backward_tiles,
-    backward_variants,
-    forward_variants,
-)
+from flashdepot.kernels.fa4.variants import HEAD_DIMS, Variant, backward_tiles, backward_variants, forward_variants
 from flashdepot.toolchain.cute_dsl import provided_version
 
 ALL = [*forward_variants(), *backward_variants()]
