@@ -99,8 +99,8 @@ class Inputs:
     def torch(self, backend: SDPBackend) -> Run | None:
         """The forward pass by a backend of torch; of packed sequences by what its own packed attention calls.
 
-        cuDNN has none there: torch's operator for it makes a plan at every call, and its backward pass ended in an
-        illegal access (torch 2.11).
+        cuDNN has none there: torch's operator for it makes a plan at every call, and its gradients are wrong (torch
+        2.11; of nested tensors, which use it, too).
         """
         if not self.packed:
             turned = [tensor.transpose(1, 2) for tensor in self.tensors]
