@@ -41,6 +41,11 @@ def offline(*words: str, depot: Path) -> subprocess.CompletedProcess[str]:
     return flashdepot_here(*words, "--depot", depot, "--offline", cwd=depot.parent)
 
 
+def test_a_dry_run_without_the_network_says_that_nothing_can_be_fetched(depot) -> None:
+    said = offline("get", *LONG, "--dry-run", depot=depot).stdout
+    assert "the source of FlashAttention-2 8.5 MB), which --offline or FLASHDEPOT_OFFLINE forbids." in said
+
+
 @pytest.mark.parametrize("command", [["get"], ["build"], ["wheel", "--out", "dist"], ["vendor"]])
 def test_a_dry_run_says_what_would_be_fetched_and_compiled_and_makes_nothing(command, depot) -> None:
     done = offline(*command, *LONG, "--dry-run", "--json", depot=depot)

@@ -106,6 +106,9 @@ def sentence(forecast: Forecast) -> str:
     too_much = beyond if forecast.memory > forecast.memory_limit else ""
     parts += [f"up to {size(forecast.memory)} of memory{too_much}", f"{size(forecast.disk)} of disk"]
     if forecast.fetches:
+        from flashdepot.net.fetch import offline  # noqa: PLC0415  (a hit fetches nothing)
+
+        forbidden = ", which --offline or FLASHDEPOT_OFFLINE forbids" if offline() else ""
         what = ", ".join(f"{fetch.what} {size(fetch.size)}" for fetch in forecast.fetches)
-        parts.append(f"and first to fetch {size(sum(fetch.size for fetch in forecast.fetches))} ({what})")
+        parts.append(f"and first to fetch {size(sum(fetch.size for fetch in forecast.fetches))} ({what}){forbidden}")
     return f"{'; '.join(parts)}."
