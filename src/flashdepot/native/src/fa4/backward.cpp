@@ -176,7 +176,7 @@ class Call {
 
   fa_status run() {
     if (units_.whole != nullptr) {
-      return do_whole();
+      return differentiate();
     }
     const auto stream = static_cast<cudaStream_t>(stream_);
     if (units_.dkv != nullptr) {
@@ -228,38 +228,9 @@ class Call {
     return {packed_, at(offset), problem_.batch, problem_.heads_k, buffers_.columns_k};
   }
 
-  fa_status do_whole() {
-    const bool is_packed = packed_;
-    // A tensor without heads where there is none.
-    const auto of_rows = [&](const float *data, std::int64_t columns) {
-      return Floats(is_packed, data, problem_.batch, data == nullptr ? 0 : problem_.heads_q, columns);
-    };
-    const std::int64_t rows = packed_ ? problem_.total_q : problem_.seqlen_q;
-    Rows q = queries(args_.q, problem_.head_dim_q);
-    Rows k = keys(args_.k, problem_.head_dim_q);
-    Rows v = keys(args_.v, problem_.head_dim_v);
-    Rows d_o = queries(args_.d_o, problem_.head_dim_v);
-    Floats lse = of_rows(args_.lse, rows);
-    Floats d_lse = of_rows(args_.d_lse, rows);
-    Floats softmax_d = of_rows(args_.softmax_d, packed_ ? softmax_d_rows(problem_) : round_up(problem_.seqlen_q));
-    Rows dq = queries(args_.dq, problem_.head_dim_q);
-    Rows dk = keys(args_.dk, problem_.head_dim_q);
-    Rows dv = keys(args_.dv, problem_.head_dim_v);
-    float scale = problem_.scale;
-    Arguments arguments;
-    for (Rows *tensor : {&q, &k, &v, &d_o}) {
-      tensor->add_to(arguments);
-    }
-    for (Floats *tensor : {&lse, &d_lse, &softmax_d}) {
-      tensor->add_to(arguments);
-    }
-    for (Rows *tensor : {&dq, &dk, &dv}) {
-      tensor->add_to(arguments);
-    }
-    arguments.add_if(packed_, cu_seqlens_q_).add_if(packed_, cu_seqlens_k_);
-    arguments.add(scale);
-    arguments.add(stream_);
-    return launch(*units_.whole, arguments);
+  // As the caller has them; a tensor without heads where there is none.
+  Floats of_rows(const float *data, std::int64_t columns) const {
+    return {packed_, data, problem_.batch, data == nullptr ? 0 : problem_.heads_q, columns};
   }
 
   fa_status prepare() {
@@ -293,13 +264,18 @@ class Call {
   }
 
   fa_status differentiate() {
+    const bool whole = units_.whole != nullptr;
+    const std::int64_t rows = packed_ ? problem_.total_q : problem_.seqlen_q;
+    const std::int64_t rounded = packed_ ? softmax_d_rows(problem_) : round_up(problem_.seqlen_q);
     Rows q = queries(args_.q, problem_.head_dim_q);
     Rows k = keys(args_.k, problem_.head_dim_q);
     Rows v = keys(args_.v, problem_.head_dim_v);
     Rows d_o = queries(args_.d_o, problem_.head_dim_v);
-    Floats lse_log2 = statistics(buffers_.lse);
-    Floats softmax_d = statistics(buffers_.softmax_d);
-    Floats dq = sum_of_queries(buffers_.dq);
+    Floats lse = whole ? of_rows(args_.lse, rows) : statistics(buffers_.lse);
+    Floats d_lse = of_rows(args_.d_lse, rows);
+    Floats softmax_d = whole ? of_rows(args_.softmax_d, rounded) : statistics(buffers_.softmax_d);
+    Rows dq = queries(args_.dq, problem_.head_dim_q);
+    Floats dq_sum = sum_of_queries(buffers_.dq);
     Rows dk = keys(args_.dk, problem_.head_dim_q);
     Rows dv = keys(args_.dv, problem_.head_dim_v);
     Floats dk_sum = sum_of_keys(buffers_.dk);
@@ -313,10 +289,17 @@ class Call {
     k.add_to(arguments);
     v.add_to(arguments);
     d_o.add_to(arguments);
-    lse_log2.add_to(arguments);
+    lse.add_to(arguments);
+    if (whole) {
+      d_lse.add_to(arguments);
+    }
     softmax_d.add_to(arguments);
-    dq.add_to(arguments);
-    if (units_.dkv != nullptr) {
+    if (whole) {
+      dq.add_to(arguments);
+    } else {
+      dq_sum.add_to(arguments);
+    }
+    if (units_.dkv != nullptr && !whole) {
       dk_sum.add_to(arguments);
       dv_sum.add_to(arguments);
     } else {
@@ -328,7 +311,7 @@ class Call {
     arguments.add_if(softcap > 0.0f, softcap);
     arguments.add_if(local, windows.left).add_if(local, windows.right);
     arguments.add(stream_);
-    return launch(*units_.bwd, arguments);
+    return launch(whole ? *units_.whole : *units_.bwd, arguments);
   }
 
   fa_status finish(const Unit &unit, Floats sum, Rows gradient, Tensor<1> &cu_seqlens,
