@@ -70,7 +70,7 @@ def test_a_dry_run_says_what_would_be_fetched_and_compiled_and_makes_nothing(com
 
 @pytest.mark.skipif(not (3, 11) <= sys.version_info < (3, 15), reason="CuTe DSL is for Python 3.11 to 3.14")
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="CuTe DSL is for Linux")
-@pytest.mark.parametrize(("families", "units"), [("fa4", 18), ("all", 20)])
+@pytest.mark.parametrize(("families", "units"), [("fa4", 19), ("all", 21)])
 def test_a_family_that_is_asked_for_brings_its_compiler_and_its_source(depot, families, units) -> None:
     asked = ("--profile", "quick", "--arch", "90", "--families", families)
     plan = json.loads(offline("get", *asked, "--dry-run", "--json", depot=depot).stdout)
