@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from support import own_world
-from support.tools import has, posix, tool
+from support.tools import has, posix, run_program, tool
 
 USERS = own_world.users_home()
 PYTHON = [sys.executable, "-c", ""]
@@ -24,8 +24,7 @@ REACHES: dict[str, Callable[[], object]] = {
 
 def test_the_home_of_a_test_is_empty_for_its_children_too(home) -> None:
     code = "import os; print(os.environ['HOME'], os.listdir(os.environ['HOME']), 'FLASHDEPOT_HOME' in os.environ)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == f"{home} [] False\n"
+    assert run_program([sys.executable, "-c", code]) == f"{home} [] False\n"
     assert home != USERS
 
 

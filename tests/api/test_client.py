@@ -3,7 +3,6 @@
 import inspect
 import io
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from flashdepot.model.host import HostRecord
 from flashdepot.model.target import Platform
 from flashdepot.resolve.facts import NamedFacts
 from support.documents import ROOT
-from support.tools import posix
+from support.tools import posix, run_program
 
 RECORD = Path(__file__).parents[1] / "doctor" / "records" / "ubuntu-24.04-h100.json"
 
@@ -177,11 +176,7 @@ def test_every_function_is_callable_whatever_was_imported_before(name) -> None:
 def test_the_example_links_the_stored_library_and_prints_what_it_holds(real_depot, quick_library) -> None:
     example = ROOT / "examples/api_get_link_call.py"
     environment = {**os.environ, "FLASHDEPOT_HOME": str(real_depot), "FLASHDEPOT_OFFLINE": "1"}
-    done = subprocess.run(
-        [sys.executable, str(example), "80,90"], env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    built, *families = done.stdout.splitlines()
+    built, *families = run_program([sys.executable, str(example), "80,90"], env=environment).splitlines()
     assert built.startswith(f"built by flashdepot {__version__} with CUDA ")
     assert families[-1].startswith("fa2 ")
     assert families[-1].endswith("SASS for sm_80 sm_90")

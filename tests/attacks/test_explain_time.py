@@ -5,7 +5,6 @@ import os
 import random
 import re
 import string
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from flashdepot.diagnose.explain import explain
 from flashdepot.diagnose.explain.lines import read_chunks
 from flashdepot.diagnose.explain.match import LINE_CAP
 from flashdepot.diagnose.explain.rules import RANKS, LogRule, load_rules
-from support.tools import PEAK
+from support.tools import PEAK, run_program
 
 if sys.version_info >= (3, 11):
     from re import _parser as sre_parse
@@ -160,8 +159,7 @@ def test_hostile_lines_of_all_rules_take_bounded_memory(tmp_path) -> None:
     measure = (
         f"import sys; from flashdepot.diagnose.explain import explain; explain(open(sys.argv[1], 'rb')); print({PEAK})"
     )
-    done = subprocess.run([sys.executable, "-c", measure, str(log)], capture_output=True, text=True, check=True)
-    assert int(done.stdout) < 200_000
+    assert int(run_program([sys.executable, "-c", measure, str(log)])) < 200_000
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import gzip
 import io
-import subprocess
 import sys
 import tarfile
 import zipfile
@@ -15,7 +14,7 @@ from flashdepot.binary.objects import read_members
 from flashdepot.binary.window import Window
 from flashdepot.errors import IntegrityError
 from flashdepot.files.archive import unpack
-from support.tools import PEAK
+from support.tools import PEAK, run_program
 
 BOMB = 1 << 29
 ZEROS = bytes(1 << 20)
@@ -94,10 +93,8 @@ except FlashdepotError as error:
 def test_an_archive_that_wants_too_much_is_refused_early(tmp_path, name, make) -> None:
     path = tmp_path / name
     make(path)
-    done = subprocess.run(
-        [sys.executable, "-c", MEASURE, str(path), str(tmp_path / "out")], capture_output=True, text=True, check=True
-    )
-    code, kilobytes, blocks, message = done.stdout.split(" ", 3)
+    said = run_program([sys.executable, "-c", MEASURE, str(path), str(tmp_path / "out")])
+    code, kilobytes, blocks, message = said.split(" ", 3)
     assert code == "6"
     assert "a." in message
     assert int(kilobytes) < 100_000

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import subprocess
 import sys
 import zlib
 from collections.abc import Callable, Iterator
@@ -21,7 +20,7 @@ from flashdepot.model.candidate import PublishedWheel
 from flashdepot.model.codec import read
 from flashdepot.net.fetch import fetch
 from support.servers import Handler, serving
-from support.tools import PEAK
+from support.tools import PEAK, run_program
 
 NAME = "demo-1.0.tar.gz"
 DIGEST = "0" * 64
@@ -103,10 +102,7 @@ def test_an_index_page_that_unpacks_to_gigabytes_is_read_as_far_as_a_page_goes(
 ) -> None:
     liar.headers = {"Content-Type": kind, "Content-Encoding": "gzip"}
     liar.body = says(bomb(begin, again, 1 << 29))
-    done = subprocess.run(
-        [sys.executable, "-c", MEASURE, NAME, str(tmp_path / NAME)], capture_output=True, text=True, check=True
-    )
-    code, kilobytes, message = done.stdout.split(" ", 2)
+    code, kilobytes, message = run_program([sys.executable, "-c", MEASURE, NAME, str(tmp_path / NAME)]).split(" ", 2)
     assert code == "7"
     assert "does not answer as a package index does" in message
     assert int(kilobytes) < 300_000

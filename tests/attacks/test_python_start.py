@@ -9,7 +9,7 @@ import pytest
 
 from flashdepot.process.run import run_python
 from support import forge
-from support.tools import flashdepot_in, posix
+from support.tools import flashdepot_in, posix, run_program
 from support.venvs import Venv, make_environment
 
 MODULES = ("json", "sysconfig", "platform", "site", "sitecustomize", "usercustomize", "torch", "pip", "flash_attn")
@@ -89,8 +89,7 @@ def test_the_users_site_of_an_interpreter_outside_of_an_environment_does_not_run
     python = str(Path(sys.base_prefix, "bin", f"python{sys.version_info[0]}.{sys.version_info[1]}"))
     home = {**os.environ, "HOME": str(tmp_path / "home")}
     ask = [python, "-c", "import site; print(site.getusersitepackages())"]
-    done = subprocess.run(ask, env=home, capture_output=True, text=True, check=True)
-    trap.set_in(Path(done.stdout.strip()))
+    trap.set_in(Path(run_program(ask, env=home).strip()))
     flashdepot_in(tmp_path, "host", "--python", python, HOME=home["HOME"])
     assert trap.caught == ""
     subprocess.run([python, "-c", ""], env=home, check=False)
@@ -121,7 +120,7 @@ def test_an_empty_part_of_the_library_path_does_not_mean_the_current_folder(trap
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LD_LIBRARY_PATH", ":/nowhere")
     code = f"import ctypes; ctypes.CDLL({planted.name!r})"
-    assert "planted" in subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "planted" in run_program([sys.executable, "-c", code])
     done = run_python(Venv(venv).python, ["-c", code], timeout=60)
     assert done.status != 0
     assert "planted" not in done.stdout

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from datetime import timedelta
@@ -17,6 +16,7 @@ from flashdepot.remotes.keys import SigningKey, choose_key, new_key, rotate_key
 from flashdepot.remotes.user_settings import UserSettings, today
 from flashdepot.resolve.own_indexes import read_index_record
 from support.own_world import CONFIG
+from support.tools import run_program
 
 KEY = PublicKey("ci", "ab" * 32)
 EMPTY = '{"schema": 1, "kind": "an index of flashdepot", "url": "", "wheels": []}'
@@ -234,8 +234,4 @@ print(steps)
 
 @pytest.mark.skipif(sys.platform == "win32", reason="os.fork")
 def test_a_kill_at_any_step_of_making_or_replacing_a_key_loses_none(tmp_path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", KILL_AT_EACH_STEP, str(tmp_path)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert int(done.stdout) > 12
+    assert int(run_program([sys.executable, "-c", KILL_AT_EACH_STEP, str(tmp_path)])) > 12

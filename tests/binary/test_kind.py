@@ -20,6 +20,7 @@ from flashdepot.diagnose.check.subject import read_subject
 from flashdepot.errors import IntegrityError
 from flashdepot.model.target import Architecture
 from support import forge
+from support.tools import run_program
 
 
 @pytest.mark.parametrize(
@@ -67,8 +68,7 @@ def test_what_a_library_exports_and_needs_agrees_with_lief_and_nm(tmp_path) -> N
     source += "double f(double x) { return cos(x) + other() + h; }"
     path = forge.shared_library(tmp_path, source, "-Wl,-soname,libx.so.3", "-Wl,-rpath,$ORIGIN/../a:/b", "-lm")
     theirs = lief.ELF.parse(str(path))
-    listing = subprocess.run(["nm", "-D", "--undefined-only", str(path)], capture_output=True, text=True, check=True)
-    undefined = listing.stdout.splitlines()
+    undefined = run_program(["nm", "-D", "--undefined-only", str(path)]).splitlines()
     with open_window(path) as window:
         ours = ElfFile(window)
         symbols = list(ours.symbols())

@@ -10,7 +10,7 @@ import pytest
 
 from flashdepot.binary.objects import privately, with_private_runtime
 from flashdepot.errors import IntegrityError
-from support.tools import has, tool
+from support.tools import has, run_program, tool
 
 SOURCE = """
 int cudaLaunchKernel(int x) { return x + 40; }
@@ -56,7 +56,7 @@ def compile_source(compiler: str, text: str, output: Path) -> Path:
 
 
 def names(path: Path) -> set[str]:
-    listed = subprocess.run(["nm", str(path)], capture_output=True, text=True, check=True).stdout
+    listed = run_program(["nm", str(path)])
     return {line.split()[-1] for line in listed.splitlines() if line.split()[-2] in "TtU"}
 
 

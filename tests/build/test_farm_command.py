@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from flashdepot.cli.app import app
 from flashdepot.errors import FlashdepotError, NetworkError, UsageError
 from support.farm import NEEDS_DASK, PACKAGE, Farm, wait_for
 from support.toolkits import StandIns, make_stand_ins
+from support.tools import run_program
 from support.upstreams import make_folder
 
 
@@ -57,9 +57,7 @@ def test_a_farm_makes_the_same_library_and_says_who_compiled(tmp_path, compilers
 
     def build(*options: str) -> dict[str, Any]:
         command = [sys.executable, "-m", "flashdepot", "build", *words, "--depot", str(tmp_path / "depot"), "--json"]
-        done = subprocess.run([*command, *options], env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        document: dict[str, Any] = json.loads(done.stdout)
+        document: dict[str, Any] = json.loads(run_program([*command, *options], env=environment))
         return {**document, "objects": manifest_of(document)["files"], "actions": manifest_of(document)["actions"]}
 
     wait_for(farm.has_all_workers, "the worker")

@@ -22,7 +22,7 @@ from flashdepot.model.manifest import Manifest
 from flashdepot.toolchain import wheels
 from flashdepot.toolchain.nvcc import inspect, known, nvcc_flags
 from support.depots import COMPILED, COMPILERS, copy_depot, flip_bit, truncate
-from support.tools import assert_ends
+from support.tools import assert_ends, run_program
 from support.upstreams import make_toy_upstream
 
 pytestmark = pytest.mark.nvcc
@@ -44,11 +44,7 @@ class SourceProject:
 
     def build(self, *arguments: str, command: str = "build") -> Any:
         base = [sys.executable, "-m", "flashdepot", command, "--upstream", str(self.tree), *WANTED, *arguments]
-        done = subprocess.run(
-            [*base, "--depot", str(self.depot), "--json"], capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
+        return json.loads(run_program([*base, "--depot", str(self.depot), "--json"]))
 
     def manifest(self, document: Any) -> Manifest:
         return Manifest.from_json(json.loads(Path(document["manifest"]).read_text()))
@@ -129,8 +125,8 @@ def test_the_shared_library_exports_its_own_symbols_and_needs_only_the_c_library
     assert {"fa_fwd", "fa_bwd", "fa_build_info", "fa_last_error"} <= facts.exported
     assert all(name.startswith("fa_") for name in facts.exported)
     assert not [n for n in facts.needed if any(w in n for w in ("cuda", "stdc++", "torch", "python", "gcc_s"))]
-    listed = subprocess.run(["nm", "-D", "--defined-only", str(shared)], capture_output=True, text=True, check=True)
-    names = {line.split()[-1].split("@")[0] for line in listed.stdout.splitlines() if " A " not in line}
+    listed = run_program(["nm", "-D", "--defined-only", str(shared)])
+    names = {line.split()[-1].split("@")[0] for line in listed.splitlines() if " A " not in line}
     assert names == facts.exported
 
 
@@ -160,8 +156,7 @@ def test_a_c_program_links_a_library_that_was_moved(quick_library, tmp_path, kin
     }[kind]
     command = ["gcc", "main.c", "-o", "main", f"-I{library}/include", f"-L{library}/lib/{kind}", *libraries]
     subprocess.run(command, cwd=tmp_path, check=True)
-    done = subprocess.run([str(tmp_path / "main")], capture_output=True, text=True, check=True)
-    assert done.stdout == "1 1\n"
+    assert run_program([str(tmp_path / "main")]) == "1 1\n"
 
 
 def test_the_bill_of_materials_travels_with_the_library(quick_library) -> None:

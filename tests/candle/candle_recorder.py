@@ -11,6 +11,7 @@ from candle_call import V3, Mha
 from flashdepot.link.candle_archive import SOURCES, sources_of
 from support.fa_abi import ForwardArgs
 from support.programs import INCLUDE
+from support.tools import run_program
 
 HERE = Path(__file__).parent
 
@@ -39,8 +40,7 @@ def compile_over_recorder(form: int, library: Path, *options: str, with_candles:
     sources = [str(SOURCES / name) for name in sources_of(archive, with_candles=with_candles)]
     command = ["gcc", "-std=c99", "-O1", "-Wall", "-Wextra", "-pedantic", "-Werror", "-fPIC", "-shared"]
     command += [f"-I{INCLUDE}", *sources, str(HERE / "recorder.c"), *options, "-o", str(library)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    run_program(command)
     return library
 
 

@@ -12,15 +12,17 @@ from flashdepot.api.acquire import Context, open_depot
 from flashdepot.api.candle import cargo_toolkit
 from flashdepot.api.libraries import zig
 from flashdepot.errors import CompileError, IncompatibleError, IntegrityError, MissingToolError
+from flashdepot.host.probe import this_platform
 from flashdepot.link.candle_archive import prepare_folder
 from flashdepot.link.candle_project import CandleProject
 from flashdepot.link.candle_toolkit import bindings_of, declared_names, provide_stubs, toolkit_lines
 from flashdepot.link.library import read_library
 from flashdepot.link.lines import Shell
 from flashdepot.model.target import Platform
+from flashdepot.toolchain import wheels
 from flashdepot.toolchain.zig import Zig
-from support.depots import copy_depot, make_manifest
-from support.tools import assert_ends, flashdepot_here
+from support.depots import make_manifest
+from support.tools import assert_ends, flashdepot_here, run_program
 
 
 def no_zig() -> Zig:
@@ -121,7 +123,7 @@ def test_a_program_links_with_them_and_asks_for_the_libraries_when_it_starts(bin
         str(tmp_path / "program"),
     ]
     subprocess.run(command, check=True)
-    needed = subprocess.run(["readelf", "-d", tmp_path / "program"], capture_output=True, text=True, check=True).stdout
+    needed = run_program(["readelf", "-d", tmp_path / "program"])
     assert "[libcuda.so.1]" in needed
     assert "[libcublas.so.13]" in needed
     assert "cudart" not in needed
@@ -144,26 +146,27 @@ def test_a_program_for_windows_has_an_import_library_for_each_dll(bindings, real
 def test_the_lines_put_nvcc_in_front_of_the_path() -> None:
     lines = toolkit_lines(Path("/depot/cuda 13"), Path("/depot/stubs"), "80", Shell.POSIX)
     script = "\n".join([*lines, "echo $CUDA_ROOT $CUDA_COMPUTE_CAP; echo $PATH"])
-    said = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout.splitlines()
+    said = run_program(["sh", "-c", script]).splitlines()
     assert said[0] == "/depot/stubs 80"
     assert said[1].startswith("/depot/cuda 13/bin:")
 
 
 @pytest.mark.nvcc
 def test_the_option_gives_a_shell_nvcc_and_the_folder_with_the_stubs(
-    bindings, real_depot, quick_library, tmp_path
+    bindings, real_depot, quick_library, tmp_path, monkeypatch
 ) -> None:
     with (tmp_path / "Cargo.lock").open("a") as lock:
         lock.write('[[package]]\nname = "candle-flash-attn"\nversion = "0.9.1"\n')
-    toolchains = copy_depot(real_depot, tmp_path / "depot", ("toolchains",)) / "toolchains"
+    toolkit = wheels.provide(this_platform(), real_depot / "toolchains", lambda _: None)
+    monkeypatch.setattr(wheels, "provide", lambda *_: toolkit)
     link = partial(flashdepot_here, "link", "candle", "--library", quick_library, "--toolkit", cwd=tmp_path)
-    here = {"CARGO_HOME": str(tmp_path / "home"), "FLASHDEPOT_HOME": str(toolchains.parent), "FLASHDEPOT_OFFLINE": "1"}
+    here = {"CARGO_HOME": str(tmp_path / "home"), "FLASHDEPOT_HOME": str(tmp_path / "depot")}
     assert_ends(link(**here), 2, "--toolkit prints lines for a shell", "--write")
     done = link("--write", **here)
     assert done.returncode == 0, done.stderr
     script = f"{done.stdout}command -v nvcc; ls $CUDA_ROOT/lib; echo $CUDA_COMPUTE_CAP"
-    said = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout.split()
-    assert Path(said[0]).is_relative_to(toolchains)
+    said = run_program(["sh", "-c", script]).split()
+    assert said[0] == str(toolkit / "bin/nvcc")
     assert said[1:] == ["libcublas.so", "libcuda.so", "libcudart.a", "80"]
 
 

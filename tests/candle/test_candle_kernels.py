@@ -24,6 +24,7 @@ from flashdepot.link.library import LinkableLibrary, read_library
 from flashdepot.model.selection import Feature
 from flashdepot.toolchain import wheels
 from support.fa_abi import Status
+from support.tools import run_program
 
 REAL = find_crate("0.11.1", default_cargo_home())
 NAMES = ("splitkv_hdim256_bf16", "splitkv_hdim256_bf16_causal", "splitkv_hdim64_fp16", "hdim512_bf16")
@@ -224,7 +225,7 @@ def test_a_kernel_is_compiled_once_and_launched_by_the_archive(stand_in, real_de
             assert not isinstance(content, bytes)
             shutil.copy(content(), tmp_path / f"{name}.a")
     assert (tmp_path / "first.a").read_bytes() == (tmp_path / "second.a").read_bytes()
-    listed = subprocess.run(["nm", "-g", str(tmp_path / "first.a")], capture_output=True, text=True, check=True).stdout
+    listed = run_program(["nm", "-g", str(tmp_path / "first.a")])
     offered = {line.split()[-1] for line in listed.splitlines() if line[17:18] in {"T", "R", "D", "B"}}
     ours = {"fa_candle_arguments_45", "fa_candle_last_error", "fa_candle_last_status"}
     assert offered == {"run_mha", "run_mha_v3", *ours}

@@ -34,7 +34,7 @@ from flashdepot.link.cargo_crate import write_crate
 from flashdepot.link.library import read_library
 from flashdepot.model.target import Platform
 from support.programs import cargo_run, write_program, write_stand_in
-from support.tools import assert_ends, flashdepot_here, needs
+from support.tools import assert_ends, flashdepot_here, needs, run_program
 
 LINUX = Platform("linux", "x86_64")
 needs_cargo = needs("cargo")
@@ -172,10 +172,7 @@ def test_a_build_with_the_prepared_folder_compiles_nothing_and_calls_the_library
     ran = cargo_run(program, CANDLE_FLASH_ATTN_BUILD_DIR=str(built), CUDA_COMPUTE_CAP="80", **flags)
     assert ran.stderr.startswith(REFUSAL), ran.stderr
     assert ran.returncode == -signal.SIGABRT  # no device here, so its output cannot become NaN
-    with_runtime = subprocess.run(
-        ["ldd", str(program / "target/debug/program")], capture_output=True, text=True, check=True
-    )
-    assert "libcudart" not in with_runtime.stdout
+    assert "libcudart" not in run_program(["ldd", str(program / "target/debug/program")])
 
     os.utime(built / "libflashattention.a", ns=((crate / "kernels/flash_api.cu").stat().st_mtime_ns,) * 2)
     shutil.rmtree(program / "target")
@@ -256,8 +253,8 @@ def test_the_archive_has_no_symbol_that_another_library_could_meet(quick_library
     document = json.loads(done.stdout)
     assert document["arguments"] == 37
     assert document["files"] == [str(tmp_path / "libflashattention.a")]
-    nm = subprocess.run(["nm", "-g", document["files"][0]], capture_output=True, text=True, check=True)
-    symbols = [line.split() for line in nm.stdout.splitlines() if line and not line.endswith(":")]
+    said = run_program(["nm", "-g", document["files"][0]])
+    symbols = [line.split() for line in said.splitlines() if line and not line.endswith(":")]
     offered = {words[-1] for words in symbols if words[-2] != "U"}
     asked = {words[-1] for words in symbols if words[-2] == "U"}
     assert offered == {"run_mha", "fa_candle_last_status", "fa_candle_last_error", "fa_candle_arguments_37"}
@@ -273,8 +270,7 @@ def test_programs_can_ask_how_a_call_went(quick_library, tmp_path, compiler) -> 
     text = "#include <flash_attention_candle.h>\nint main(void) { return fa_candle_last_status(); }\n"
     command = [*compiler, "-Wall", "-Wextra", "-pedantic", "-Werror", f"-I{include}", "-", "-x", "none"]
     command += [str(tmp_path / "libflashattention.a"), "-ldl", "-o", "program"]
-    built = subprocess.run(command, input=text, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert built.returncode == 0, built.stderr
+    run_program(command, input=text, cwd=tmp_path)
     assert subprocess.run([str(tmp_path / "program")], check=False).returncode == 0
 
 
@@ -291,10 +287,8 @@ def test_a_program_may_link_the_library_itself_as_well(quick_library, tmp_path) 
     archives = [tmp_path / "libflashattention.a", static / "libflashattention.a"]
     command = ["gcc", f"-I{quick_library / 'include'}", str(tmp_path / "both.c"), *map(str, archives)]
     command += ["-ldl", "-o", str(tmp_path / "both")]
-    linked = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert linked.returncode == 0, linked.stderr
-    ran = subprocess.run([str(tmp_path / "both")], capture_output=True, text=True, check=True)
-    assert ran.stdout.startswith("2.8")
+    run_program(command)
+    assert run_program([str(tmp_path / "both")]).startswith("2.8")
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,4 @@
 import re
-import subprocess
 from html.parser import HTMLParser
 
 import pytest
@@ -8,7 +7,7 @@ from flashdepot.catalog import Catalog, Collection, load_catalog
 from flashdepot.catalog.matrix_page import page
 from flashdepot.catalog.published_files import PublishedFile, to_wheels
 from support.chromium import browser, chromium
-from support.tools import flashdepot_here
+from support.tools import flashdepot_here, run_program
 
 NAMES = [
     "flash_attn-2.8.3+cu128torch2.8-cp312-cp312-linux_x86_64.whl",
@@ -256,10 +255,10 @@ def test_filters_hide_what_was_not_chosen_in_a_browser(tmp_path, chosen, shown):
         chromium(), "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}",
         "--dump-dom", f"{path.as_uri()}#{chosen}",
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-    table = Table(done.stdout)
+    said = run_program(command, timeout=60)
+    table = Table(said)
     versions = {0: "12.8", 2: "12.6", 3: "12.4", 4: "11.8", 5: "12.8"}
     packages = {5: "flash-attn-3 3.0.0", 3: "2.7.2", 4: "2.0.6"}
     assert {(cells[0], cells[2]) for cells in table.shown()} == {(packages.get(n, "2.8.3"), versions[n]) for n in shown}
     assert not table.has("form", hidden="")
-    assert (f"{len(shown)} of 5 rows" if shown else "No wheel is published for that") in done.stdout
+    assert (f"{len(shown)} of 5 rows" if shown else "No wheel is published for that") in said

@@ -1,5 +1,4 @@
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import pytest
 from flashdepot.errors import UsageError
 from flashdepot.model.limits import duration, parse_size, size
 from support.toolkits import make_host
-from support.tools import assert_ends, flashdepot_in, posix
+from support.tools import assert_ends, flashdepot_in, posix, run_program
 from support.tools import flashdepot_here as flashdepot
 
 RECORD = Path(__file__).parents[1] / "doctor" / "records" / "ubuntu-24.04-h100.json"
@@ -17,9 +16,9 @@ RECORD = Path(__file__).parents[1] / "doctor" / "records" / "ubuntu-24.04-h100.j
 def test_the_version_is_printed_without_importing_the_command_line() -> None:
     code = "import sys; sys.argv[1:] = ['--version']; from flashdepot.__main__ import main; main(); "
     code += "print([m for m in ('click', 'rich', 'flashdepot.cli') if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[0].startswith("flashdepot ")
-    assert done.stdout.splitlines()[1] == "[]"
+    said = run_program([sys.executable, "-c", code])
+    assert said.splitlines()[0].startswith("flashdepot ")
+    assert said.splitlines()[1] == "[]"
 
 
 def test_the_help_lists_every_command_on_one_line_and_how_to_begin() -> None:

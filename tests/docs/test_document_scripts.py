@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 
 from flashdepot import api
 from support.documents import DOCUMENTS, ROOT, document_script, name_of, read_page, run, unmarked
+from support.tools import run_program
 
 READMES = ("README.md", "README.RU.md")
 """Their commands are typed by newcomers, who have no project file: test_first_hour.py."""
@@ -107,8 +107,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     site = tmp_path_factory.mktemp("documents") / "site"
     command = [sys.executable, "-m", "sphinx", "-W", "-n", "-q", "-c", "docs", ".", str(site)]
     environment = {**os.environ, "PYTHONWARNINGS": "ignore"}  # those of Sphinx's own dependencies are theirs
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    run_program(command, cwd=ROOT, env=environment)
     return site
 
 

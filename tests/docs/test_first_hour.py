@@ -13,6 +13,7 @@ import pytest
 
 from support.depots import copy_depot
 from support.documents import ROOT, Page, document_script, parse_page, run
+from support.tools import run_program
 
 pytestmark = [
     pytest.mark.nvcc,
@@ -78,11 +79,8 @@ def begun(clone: Path, depot: Path, tmp_path_factory: pytest.TempPathFactory) ->
         "CARGO_HOME": str(home / "cargo"),
     }
     first, *_ = section(BEGINNING).fences
-    done = subprocess.run(
-        ["bash", "-c", first.text], cwd=clone, env=environment, capture_output=True, text=True, check=False, timeout=600
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert Path(done.stdout.splitlines()[-1], "lib").is_dir(), "the last line is the library's folder"
+    said = run_program(["bash", "-c", first.text], cwd=clone, env=environment, timeout=600)
+    assert Path(said.splitlines()[-1], "lib").is_dir(), "the last line is the library's folder"
     programs = clone / ".venv" / "bin"
     return {**environment, "VIRTUAL_ENV": str(clone / ".venv"), "PATH": f"{programs}{os.pathsep}{kept['PATH']}"}
 

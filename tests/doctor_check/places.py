@@ -15,6 +15,7 @@ from flashdepot.model.target import Architecture, Platform, Version
 from flashdepot.resolve.facts import facts_of
 from support import forge
 from support.toolkits import make_python
+from support.tools import run_program
 
 SET_DEVICE_2_3 = "_ZN3c104cuda9SetDeviceEa"
 SET_DEVICE_2_8 = "_ZN3c104cuda9SetDeviceEab"
@@ -64,7 +65,7 @@ def environment_with_torch(folder: Path, *symbols: str, version: str = "2.8.0+cu
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     program = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     ask = [str(program), "-c", "import sysconfig; print(sysconfig.get_path('platlib'))"]
-    site = Path(subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip())
+    site = Path(run_program(ask).strip())
     (site / "torch" / "lib").mkdir(parents=True)
     (site / "torch" / "__init__.py").write_text("raise SystemExit('torch was imported')\n")
     text = f"from typing import Optional\n__version__ = '{version}'\ncuda: Optional[str] = {cuda}\n"

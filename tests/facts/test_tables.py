@@ -3,7 +3,6 @@
 import datetime as dt
 import os
 import runpy
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from flashdepot.facts import COPIES, read_table
 from flashdepot.facts.builds import about_torch_symbols, torch_symbols
 from flashdepot.facts.gpus import known_architectures, parse_architecture, parse_architectures
 from flashdepot.model.target import Architecture, Version, spell
+from support.tools import run_program
 
 ROOT = Path(__file__).parents[2]
 
@@ -68,10 +68,8 @@ def test_a_table_is_behind_when_a_newer_release_is_out(known, released, newer) -
 
 def test_the_ages_are_printed_without_a_network() -> None:
     command = [sys.executable, str(ROOT / "scripts/check_tables.py"), "--offline"]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    )
-    assert len(done.stdout.splitlines()) == len(SCRIPT["TABLES"])
+    said = run_program(command, env={**os.environ, "PYTHONPATH": str(ROOT / "src")})
+    assert len(said.splitlines()) == len(SCRIPT["TABLES"])
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import random
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from flashdepot.errors import IntegrityError
 from flashdepot.install.inspection import declared_programs
 from fuzz.test_readers import TRIES, mutated
 from support import forge
-from support.tools import posix
+from support.tools import posix, run_program
 
 SEEDS = (
     b"[console_scripts]\nattend = flash_attn:main\nattend-2.x = flash_attn.cli:main\n\n[gui_scripts]\nview=a:b\n",
@@ -65,10 +64,7 @@ def test_pip_and_uv_write_the_programs_that_we_read(tmp_path, name) -> None:
         for n, (data, _) in enumerate(files)
     ]  # fmt: skip
     prefix = tmp_path / "installed"
-    done = subprocess.run(
-        [*start, "--no-deps", "--no-index", "--prefix", prefix, *wheels], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    run_program([*start, "--no-deps", "--no-index", "--prefix", prefix, *wheels])
     (site,) = prefix.glob("lib/python*/site-packages")
     for number, (data, programs) in enumerate(files):
         record = (site / f"fuzz_{number}-1.dist-info" / "RECORD").read_text().splitlines()

@@ -9,7 +9,7 @@ import pytest
 
 from flashdepot.host.probe import probe_driver
 from flashdepot.model.target import Version
-from support.tools import tool
+from support.tools import run_program, tool
 
 FUNCTIONS = r"""
 #include <string.h>
@@ -36,8 +36,7 @@ def ask(folder: Path, *macros: str) -> list[str]:
     library = folder / "libnvidia-ml.so.1"
     subprocess.run([compiler, "-shared", "-fPIC", *macros, "-o", library, source], check=True)
     environment = {**os.environ, "LD_LIBRARY_PATH": str(folder), "PATH": str(folder)}
-    done = subprocess.run([sys.executable, "-c", ASK], env=environment, capture_output=True, text=True, check=True)
-    return done.stdout.splitlines()
+    return run_program([sys.executable, "-c", ASK], env=environment).splitlines()
 
 
 def test_driver_and_gpus_are_what_nvml_says(tmp_path) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import subprocess
 import zipfile
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from flashdepot.model.manifest import Manifest
 from flashdepot.wheel import NAMES, build_names
 from flashdepot.wheel.builder import Wheel, build_jax_wheel
 from index.test_installers import INSTALLERS
-from support.tools import posix
+from support.tools import posix, run_program
 from support.wheels import WheelMaker
 
 LATER = 1_790_100_000
@@ -41,8 +40,7 @@ def test_pip_and_uv_install_every_distribution_from_one_address(command, maker, 
     publish(wheel.path, for_jax(maker, wheel), names=[*NAMES.values()])
     wanted = ["flash-attn", "flash-attn-3", "flash-attn-4", "flashdepot-jax"]
     words = [*command, "--no-deps", "--target", "to", "--index-url", f"{address}simple/", *wanted]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    run_program(words, cwd=tmp_path)
     to = tmp_path / "to"
     for file in ("flash_attn/__init__.py", "flash_attn_interface.py", "flash_attn/cute/interface.py"):
         assert (to / file).is_file()

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from support.documents import complaint, flashdepot_commands
-from support.tools import tool
+from support.tools import run_program, tool
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CONDA = {"${{ version }}": "2.8.3.post2", "${{ profile }}": "quick", "${{ arch }}": "80,90",
@@ -90,8 +90,7 @@ def test_what_the_vcpkg_port_installs_is_found(moved_library, tmp_path, cpu) -> 
               "CURRENT_BUILDTREES_DIR": tmp_path / "trees", "FLASHATTENTION_PROFILE": "quick"}  # fmt: skip
     words = [tool("cmake"), *(f"-D{name}={value}" for name, value in values.items()), "-P", tmp_path / "run.cmake"]
     environment = {**os.environ, "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}"}
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    run_program(words, env=environment)
     (get,) = accepted(calls.read_text())
     assert get[get.index("--target") + 1] == {"x64": "linux-x86_64", "arm64": "linux-aarch64"}[cpu]
     shared = {path.name for path in (tmp_path / "packages/share/flashattention").iterdir()}
@@ -110,9 +109,7 @@ def test_the_nix_flake_builds_by_a_command_that_is_one(tmp_path) -> None:
     words = [tool("nix-instantiate"), "--eval", "--strict", "--json", "-E", question]
     environment = {**os.environ, "NIX_STATE_DIR": str(tmp_path / "state"), "NIX_STORE_DIR": str(tmp_path / "store"),
                    "NIX_REMOTE": "", "NIX_LOG_DIR": str(tmp_path / "log"), "NIX_CONF_DIR": str(tmp_path)}  # fmt: skip
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    evaluated = json.loads(done.stdout)
+    evaluated = json.loads(run_program(words, env=environment))
     script = evaluated["buildPhase"].replace("$NIX_BUILD_CORES", "2").replace("python -m flashdepot", "flashdepot")
     (build,) = accepted(script)
     assert build[build.index("--upstream") + 1] == "."

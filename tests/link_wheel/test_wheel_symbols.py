@@ -1,13 +1,12 @@
 """Mangled names read back: what is declared from them must mangle to them again."""
 
 import random
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from flashdepot.link.published_wheel import UnreadableNameError, parse_function
-from support.tools import posix
+from support.tools import posix, run_program
 
 pytestmark = posix("GNU C++ library, which reads the names")
 
@@ -47,8 +46,7 @@ def mangled(source: str, folder: Path) -> list[str]:
     """The names that a compiler calls for in a source."""
     (folder / "unit.cc").write_text(source)
     command = ["g++", "-std=c++17", "-S", str(folder / "unit.cc"), "-o", str(folder / "unit.s")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    run_program(command)
     lines = (folder / "unit.s").read_text().splitlines()
     return [line.removeprefix("\t.globl\t") for line in lines if line.startswith("\t.globl\t_Z")]
 

@@ -15,7 +15,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from support.stub_library import NATIVE, run
+from support.stub_library import NATIVE
+from support.tools import run_program
 
 HERE = Path(__file__).parent / "driver"
 FLAGS = ("-std=c++17", "-O2", "-fPIC", "-Wall", "-Wextra", "-Werror", "-fno-exceptions", "-fno-rtti")
@@ -39,7 +40,7 @@ def build(folder: Path, cuda_include: Path) -> Libraries:
     program = folder / "libprogram.so"
     sources = [HERE / "program.cpp", *sorted((NATIVE / "driver").glob("*.cpp"))]
     includes = [f"-I{folder}", f"-I{NATIVE / 'driver'}", "-isystem", str(cuda_include)]
-    run(
+    run_program(
         [
             "g++",
             "-shared",
@@ -64,7 +65,7 @@ def build_driver(path: Path, *options: str) -> Path:
     """Compile the fake driver."""
     path.parent.mkdir(exist_ok=True)
     command = ["gcc", "-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-fPIC", "-Wall", "-Wextra", "-Werror", *options]
-    run([*command, "-shared", "-Wl,-soname,libcuda.so.1", str(HERE / "fake_cuda.c"), "-o", str(path)])
+    run_program([*command, "-shared", "-Wl,-soname,libcuda.so.1", str(HERE / "fake_cuda.c"), "-o", str(path)])
     return path
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from support import stub_library
 from support.fa_abi import Contents, Dtype, Feature, ForwardArgs, Info, Library, Pass, Status, forward_args
-from support.stub_library import NATIVE, family_words, run, write_config
+from support.stub_library import NATIVE, family_words, write_config
+from support.tools import run_program
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +140,7 @@ def test_without_a_gpu_the_answer_says_so(library) -> None:
 
 def test_the_shared_library_exports_the_api_and_nothing_else(quick_library) -> None:
     command = ["nm", "-D", "--defined-only", str(quick_library / "lib" / "shared" / "libflashattention.so")]
-    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    listed = run_program(command)
     names = {line.split()[-1] for line in listed.splitlines()} - {"FA_1"}  # some linkers list the version itself
     assert {name.partition("@@")[2] for name in names} == {"FA_1"}
     assert {name.partition("@@")[0] for name in names} == {
@@ -176,13 +177,13 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_an_object_refers_to_the_c_library_only(source, config, source_trees, cuda_include, tmp_path) -> None:
     folders = [config, *(NATIVE / name for name in ("include", "src", "shim", "driver"))]
     output = tmp_path / "object.o"
-    run(
+    run_program(
         [
             *("g++", *OPTIONS, *(f"-I{folder}" for folder in folders), *family_words(source, source_trees)),
             *("-isystem", str(cuda_include), "-c", str(source), "-o", str(output)),
         ]
     )
-    needed = {line.split()[-1] for line in run(["nm", "-u", str(output)]).splitlines()}
+    needed = {line.split()[-1] for line in run_program(["nm", "-u", str(output)]).splitlines()}
     assert not {name for name in needed if CXX.match(name)} - {"__cxa_atexit", "__cxa_finalize"}  # the C library's
 
 

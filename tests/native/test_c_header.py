@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from support.fa_abi import ABI, STRUCTS
-from support.stub_library import NATIVE, run
-from support.tools import needs
+from support.stub_library import NATIVE
+from support.tools import needs, run_program
 
 HEADER = NATIVE / "include" / "flash_attention.h"
 
@@ -71,7 +71,7 @@ def test_header_compiles_without_a_warning(compiler, standard, options, tmp_path
     if MSVC[0] in options:  # without a Windows kit there is no cstddef
         text = USE.replace("#include <cstddef>\n", "")
     source.write_text(text)
-    run([compiler, f"-std={standard}", *options, f"-I{HEADER.parent}", "-fsyntax-only", str(source)])
+    run_program([compiler, f"-std={standard}", *options, f"-I{HEADER.parent}", "-fsyntax-only", str(source)])
 
 
 PROGRAM = """
@@ -117,9 +117,11 @@ def test_old_programs_run_with_a_new_library_and_new_programs_with_an_old_one(fu
     said = {}
     for name, include in headers(tmp_path).items():
         program = tmp_path / name / "program"
-        run(["gcc", "-std=c99", f"-I{include}", str(tmp_path / "program.c"), str(full.path), "-o", str(program)])
-        said[name] = run([str(program)])
-        said[f"{name}, set"] = run([str(program), "set"])
+        run_program(
+            ["gcc", "-std=c99", f"-I{include}", str(tmp_path / "program.c"), str(full.path), "-o", str(program)]
+        )
+        said[name] = run_program([str(program)])
+        said[f"{name}, set"] = run_program([str(program), "set"])
     assert said["today"] == said["older"] == said["newer"] == "FA_STATUS_OK; \n"
     assert said["newer, set"].startswith(
         "FA_STATUS_INVALID; size is 696 and a field beyond the 688 bytes of fa_fwd_args"
@@ -147,8 +149,8 @@ def test_layout_in_c_is_the_one_of_the_ctypes_binding(tmp_path) -> None:
         f"int main(void) {{\n{body}\nreturn 0;\n}}\n"
     )
     program = tmp_path / "layout"
-    run(["gcc", "-std=c99", f"-I{HEADER.parent}", str(source), "-o", str(program)])
-    assert run([str(program)]).split("\n")[:-1] == expected
+    run_program(["gcc", "-std=c99", f"-I{HEADER.parent}", str(source), "-o", str(program)])
+    assert run_program([str(program)]).split("\n")[:-1] == expected
 
 
 @pytest.mark.parametrize("name", STRUCTS)
@@ -183,7 +185,7 @@ def probe(header: str, folder: Path) -> Path:
     lines += [f"char {name}_is_{value};" for name, value in numbers.items()]
     (folder / "probe.c").write_text("\n".join(lines) + "\n")
     made = folder / "probe.so"
-    run(["gcc", "-g", "-shared", "-fPIC", f"-I{folder}", str(folder / "probe.c"), "-o", str(made)])
+    run_program(["gcc", "-g", "-shared", "-fPIC", f"-I{folder}", str(folder / "probe.c"), "-o", str(made)])
     return made
 
 

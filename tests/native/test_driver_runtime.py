@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from driver_runtime import FLAGS, HERE, Driver, Libraries, Program, apart, build
 
-from support.stub_library import NATIVE, run
+from support.stub_library import NATIVE
+from support.tools import run_program
 
 SUCCESS, INITIALIZATION_ERROR, INSUFFICIENT_DRIVER, MISSING_CONFIGURATION = 0, 3, 35, 52
 INVALID_DEVICE_FUNCTION, NO_DEVICE, INVALID_DEVICE = 98, 100, 101
@@ -391,8 +392,8 @@ def test_nothing_of_the_run_time_is_visible_and_it_needs_the_c_library_only(tmp_
     includes = [f"-I{tmp_path}", f"-I{NATIVE / 'driver'}", "-isystem", str(cuda_include)]
     library = tmp_path / "lib.so"
     command = ["gcc", "-shared", *FLAGS, "-fvisibility=hidden", *includes, "-Wl,--no-undefined", *map(str, sources)]
-    run([*command, "-ldl", "-o", str(library)])  # by gcc: libstdc++ is not on its command line
-    listed = run(["nm", "-D", "--defined-only", str(library)])
+    run_program([*command, "-ldl", "-o", str(library)])  # by gcc: libstdc++ is not on its command line
+    listed = run_program(["nm", "-D", "--defined-only", str(library)])
     assert {line.split()[-1] for line in listed.splitlines()} == {"program_launch", "program_stub"}
 
 
@@ -408,11 +409,11 @@ def test_names_and_texts_of_errors_are_nvidias(libraries, cuda_include, tmp_path
     )
     flags = ["-isystem", str(cuda_include), str(source)]
     program = tmp_path / "theirs"
-    run(["gcc", *flags, str(archives[0]), "-ldl", "-lpthread", "-lrt", "-o", str(program)])
-    theirs = dict(line.split("|", 1) for line in run([str(program)]).splitlines())
+    run_program(["gcc", *flags, str(archives[0]), "-ldl", "-lpthread", "-lrt", "-o", str(program)])
+    theirs = dict(line.split("|", 1) for line in run_program([str(program)]).splitlines())
     ours = tmp_path / "ours"
-    run(["gcc", *flags, str(libraries.program), f"-Wl,-rpath,{libraries.program.parent}", "-o", str(ours)])
-    said = dict(line.split("|", 1) for line in run([str(ours)]).splitlines())
+    run_program(["gcc", *flags, str(libraries.program), f"-Wl,-rpath,{libraries.program.parent}", "-o", str(ours)])
+    said = dict(line.split("|", 1) for line in run_program([str(ours)]).splitlines())
     unknown = "unrecognized error code|unrecognized error code"
     known = {code: words for code, words in said.items() if words != unknown}
     assert known == {code: theirs[code] for code in known}

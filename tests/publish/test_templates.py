@@ -23,7 +23,7 @@ from flashdepot.publish import REPORT_NAME, read_matrix, verify_wheel
 from support.documents import commands, complaint
 from support.machines import Party
 from support.recipes import architectures
-from support.tools import needs
+from support.tools import needs, run_program
 
 yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
 
@@ -123,7 +123,7 @@ def test_another_flashdepot_than_the_one_that_is_pinned_is_not_installed(wrong, 
     git = ["git", "-c", "user.name=x", "-c", "user.email=x@example.org", "-C", str(source)]
     for words in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "-m", "x"]):
         subprocess.run([*git, *words], check=True)
-    commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+    commit = run_program([*git, "rev-parse", "HEAD"]).strip()
     pins = {
         "FLASHDEPOT_SOURCE": source.as_uri(),
         "FLASHDEPOT_COMMIT": commit if wrong == "sha256" else "1" * 40,
@@ -170,10 +170,7 @@ def test_what_one_job_makes_is_what_the_next_one_signs(tmp_path, monkeypatch) ->
 
 @needs("zizmor")
 def test_zizmor_finds_nothing() -> None:
-    done = subprocess.run(
-        ["zizmor", "--offline", "--no-progress", str(TEMPLATES)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    run_program(["zizmor", "--offline", "--no-progress", str(TEMPLATES)])
 
 
 @pytest.fixture(scope="module")

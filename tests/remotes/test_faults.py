@@ -3,7 +3,6 @@
 import contextlib
 import os
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from support.depots import make_older
 from support.machines import REQUEST
 from support.own_world import CONFIG
 from support.servers import Answer, answers, serve_remote
+from support.tools import run_program
 
 RECORDS, BLOBS = "signed/", "blobs/"
 
@@ -254,11 +254,7 @@ def test_who_has_no_remote_imports_nothing_that_speaks_with_one(tmp_path) -> Non
         CONFIG: str(tmp_path),
         "FLASHDEPOT_HOME": str(tmp_path / "depot"),
     }
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment, cwd=tmp_path
-    )
-    assert done.returncode == 0, done.stderr
-    modules = done.stdout.split()
+    modules = run_program([sys.executable, "-c", code], env=environment, cwd=tmp_path).split()
     unwanted = ("securesystemslib", "cryptography", "requests", "urllib3", "obstore")
     assert [
         m

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from flashdepot.wheel.builder import RUNTIME
-from support.tools import tool
+from support.tools import run_program, tool
 
 INCLUDE = RUNTIME.parents[1] / "native" / "include"
 RECORDER = Path(__file__).parent / "recorder.c"
@@ -23,8 +23,7 @@ def compile_c(source: Path, output: Path, *options: str) -> Path:
         f"-I{INCLUDE}",
         *options,
     ]
-    done = subprocess.run([*command, str(source), "-o", str(output)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    run_program([*command, str(source), "-o", str(output)])
     return output
 
 
@@ -42,14 +41,12 @@ def compile_recorder_for_xla(folder: Path, output: Path) -> None:
     handler = RUNTIME.parents[1] / "native" / "src" / "xla.cpp"
     flags = ["-std=c++17", "-shared", "-fPIC", f"-I{INCLUDE}", f"-I{folder}"]
     command = ["g++", *flags, str(handler), str(recorder), "-o", str(output)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    run_program(command)
 
 
 def needed(program: Path) -> list[str]:
     """The sonames of ``readelf -d``, in their order."""
-    listed = subprocess.run(["readelf", "-d", str(program)], capture_output=True, text=True, check=True).stdout
-    return re.findall(r"\(NEEDED\).*\[(.+)\]", listed)
+    return re.findall(r"\(NEEDED\).*\[(.+)\]", run_program(["readelf", "-d", str(program)]))
 
 
 def need_of_library(kind: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 import ctypes
 import json
-import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from flashdepot.model.selection import ALL_FEATURES, Unit
 from flashdepot.upstream import Identified
 from support.fa_abi import BackwardArgs, ForwardArgs, Library
 from support.recipes import architectures, make_recipe
+from support.tools import run_program
 
 SASS = architectures("90,100,120")
 
@@ -290,7 +290,7 @@ def build(selection: Selection, folder: Path, upstream: Path, cuda_include: Path
     stubs = ["upstream.cpp"] if selection == FULL else []
     objects = _objects(selection, folder, upstream, cuda_include, stubs, ())
     library = folder / "libstub.so"
-    run(["g++", "-shared", "-Wl,--no-undefined", *map(str, objects), "-o", str(library)])
+    run_program(["g++", "-shared", "-Wl,--no-undefined", *map(str, objects), "-o", str(library)])
     return Stub(library)
 
 
@@ -298,7 +298,7 @@ def build_program(source: str, folder: Path, upstream: Path, cuda_include: Path,
     """Compile every unit and feature into a program with a source of stub/, all with more compiler options."""
     objects = _objects(FULL, folder, upstream, cuda_include, [source], options)
     program = folder / Path(source).stem
-    run(["g++", *options, *map(str, objects), "-o", str(program)])
+    run_program(["g++", *options, *map(str, objects), "-o", str(program)])
     return program
 
 
@@ -334,14 +334,8 @@ def _objects(
     def compile_one(job: tuple[Path, list[str]]) -> Path:
         source, flags = job
         output = folder / f"{source.parent.name}_{source.stem}.o"
-        run(["g++", *common, *flags, *options, "-c", str(source), "-o", str(output)])
+        run_program(["g++", *common, *flags, *options, "-c", str(source), "-o", str(output)])
         return output
 
     with ThreadPoolExecutor(max_workers=2) as pool:
         return [*pool.map(compile_one, jobs), *(part for part in selection.parts if part.suffix == ".o")]
-
-
-def run(command: list[str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{' '.join(command)}\n{done.stderr[:4000]}"
-    return done.stdout

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import cache, partial
@@ -110,6 +110,13 @@ def flashdepot_here(*words: object, cwd: Path | None = None, **variables: str) -
         code = run()
     said = [stream.buffer.getvalue().decode(errors="surrogateescape") for stream in (out, err)]  # type: ignore[attr-defined]
     return _without_bug(subprocess.CompletedProcess(line, code, *said))
+
+
+def run_program(command: Sequence[object], **how: Any) -> str:
+    """Run a program, which must succeed: what it writes to standard output."""
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False, **how)
+    assert done.returncode == 0, f"{done.args}: {done.returncode}\n{done.stdout}{done.stderr}"
+    return str(done.stdout)
 
 
 def assert_ends(done: Any, code: int, *said: str) -> None:

@@ -25,7 +25,7 @@ from flashdepot.model.recipe import Action
 from flashdepot.toolchain.targets import CUDA_OUTPUTS, TARGETS, precompiled, target_of
 from flashdepot.toolchain.zig import Zig, compiling_version, zig_folder
 from support.recipes import TOOLS, make_recipe
-from support.tools import has
+from support.tools import has, run_program
 
 DRIVER = Path(__file__).parents[1] / "native" / "driver"
 FLAGS = ("-std=c11", "-O1", "-D_GNU_SOURCE", f"-I{NATIVE / 'include'}")
@@ -127,8 +127,7 @@ def _on_windows(library: Path, folder: Path, count: int, prefix: Path) -> Launch
 
 def _compile(words: list[str | Path], more: Mapping[str, str] | None = None) -> None:
     environment = {**os.environ, **(more or {})}
-    done = subprocess.run([*words, *FLAGS], capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode == 0, done.stderr
+    run_program([*words, *FLAGS], env=environment)
 
 
 def _run(command: list[str], library: Path, found: Mapping[str, str], folder: Path, count: int) -> Launches:
@@ -137,15 +136,7 @@ def _run(command: list[str], library: Path, found: Mapping[str, str], folder: Pa
         "FAKE_CUDA_PARAMETERS": ",".join(f"{part}:{size}" for part, size in PARAMETERS.items()),
         "FAKE_CUDA_RECORD": "record",
     }
-    done = subprocess.run(
-        [*command, "1", str(count), "answers"],
-        cwd=folder,
-        env={**os.environ, **found, **asked},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, f"{done.returncode}: {done.stderr}"
+    run_program([*command, "1", str(count), "answers"], cwd=folder, env={**os.environ, **found, **asked})
     return Launches((folder / "answers").read_text(), (folder / "record").read_text())
 
 

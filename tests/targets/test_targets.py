@@ -24,7 +24,7 @@ from flashdepot.model.recipe import filled
 from flashdepot.toolchain.targets import TARGETS, cxx_words, exported_names, parse_target
 from flashdepot.toolchain.zig import compiling_version, provide_zig
 from support.depots import COMPILED, copy_depot
-from support.tools import Wine, needs
+from support.tools import Wine, needs, run_program
 from support.upstreams import make_toy_upstream
 
 MINGW = "x86_64-w64-mingw32-gcc"
@@ -68,11 +68,7 @@ class Shop:
     def run(self, command: str, *options: str) -> Any:
         words = ["--passes", "fwd", "--head-dims", "32", "--arch", "80,90", "--upstream", str(self.folder / "tree")]
         words += ["--depot", str(self.folder / "depot"), "--json", *options]
-        done = subprocess.run(
-            [sys.executable, "-m", "flashdepot", command, *words], capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
+        return json.loads(run_program([sys.executable, "-m", "flashdepot", command, *words]))
 
 
 @pytest.fixture(scope="module")
@@ -162,8 +158,7 @@ def test_a_program_with_a_cuda_runtime_of_its_own_links_the_static_library(libra
     )
     program = tmp_path / "main"
     command = ["gcc", f"-I{library / 'include'}", str(source), str(library / "lib/static/libflashattention.a")]
-    done = subprocess.run([*command, "-ldl", "-o", str(program)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    run_program([*command, "-ldl", "-o", str(program)])
     assert subprocess.run([str(program)], check=False).returncode == 0
 
 
@@ -180,9 +175,7 @@ def test_a_library_may_be_unloaded_before_the_program_ends(libraries, tmp_path) 
     )
     program = tmp_path / "main"
     subprocess.run(["gcc", "-w", str(source), "-ldl", "-o", str(program)], check=True)
-    done = subprocess.run([str(program), str(shared)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0
-    third, last = done.stdout.split()  # of glibc's own, some stays the first times
+    third, last = run_program([str(program), str(shared)]).split()  # of glibc's own, some stays the first times
     assert third == last
 
 
@@ -272,8 +265,7 @@ def candle(libraries: dict[str, Any], shop: Shop) -> dict[str, Path]:
         folders[name] = shop.folder / f"candle-{name}"
         words = ["--candle-version", "0.9.1", "--build-dir", str(folders[name]), "--library", libraries[name]["path"]]
         command = [sys.executable, "-m", "flashdepot", "link", "candle", *words, "--depot", str(shop.folder / "depot")]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+        run_program(command)
     return folders
 
 

@@ -2,7 +2,6 @@
 
 import importlib.util
 import struct
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -14,6 +13,7 @@ from fake_torch import CPU, Tensor, int32
 
 from flashdepot.wheel.builder import RUNTIME
 from support.programs import compile_c
+from support.tools import run_program
 
 HOW = (0.0, None, True, (-1, -1), 0.0, None, False, False)
 """dropout_p to return_softmax, as upstream's functions pass them on."""
@@ -241,9 +241,7 @@ def test_offsets_sizes_and_constants_are_the_compilers(tmp_path) -> None:
         "#include <flash_attention.h>\n#include <stddef.h>\n#include <stdio.h>\n"
         f"int main(void) {{ {' '.join(prints)} return 0; }}\n"
     )
-    said = subprocess.run(
-        [str(compile_c(source, tmp_path / "offsets"))], capture_output=True, text=True, check=True
-    ).stdout
+    said = run_program([str(compile_c(source, tmp_path / "offsets"))])
     compiled = {name: int(value) for name, value in (line.split() for line in said.splitlines())}
 
     ours = {name: getattr(layout, name) for name in CONSTANTS}

@@ -17,6 +17,7 @@ from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.resolve.lock import LockedName
 from flashdepot.wheel import NAMES, build_names, parse_names, pin_names, require_names, write_kernels
 from flashdepot.wheel.builder import Wheel, build_jax_wheel, build_wheel
+from support.tools import run_program
 from support.wheels import make_source, store_wheel_library
 
 FOUND = """
@@ -57,15 +58,13 @@ def for_jax(over_a_library: tuple[Wheel, Wheel]) -> Wheel:
 
 def uv(word: str, *words: str, site: Path) -> None:
     command = ["uv", "pip", word, "--offline", "--python", str(site), *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    run_program(command)
 
 
 def pip(word: str, *words: str, site: Path) -> None:
     yes = ("--yes",) if word == "uninstall" else ("--no-compile",)
     command = [sys.executable, "-m", "pip", "--python", str(site), "--isolated", "--disable-pip-version-check", word]
-    done = subprocess.run([*command, *yes, *words], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    run_program([*command, *yes, *words])
 
 
 def files(wheel: Wheel) -> set[str]:
@@ -95,8 +94,7 @@ def test_programs_find_each_module_under_the_distribution_that_they_look_for(whe
     for wheel in (flash_attn, *wheels.values()):
         with zipfile.ZipFile(wheel.path) as archive:
             archive.extractall(tmp_path)
-    found = subprocess.run([sys.executable, "-c", FOUND, str(tmp_path)], capture_output=True, text=True, check=True)
-    owners = json.loads(found.stdout)
+    owners = json.loads(run_program([sys.executable, "-c", FOUND, str(tmp_path)]))
     assert owners["flash_attn_interface"] == owners["flash_attn_3"] == ["flash-attn-3"]
     assert {owner.replace("_", "-") for owner in owners["flash_attn"]} == {"flash-attn", "flash-attn-4"}
     assert all("top_level.txt" in " ".join(files(wheel)) for wheel in wheels.values()), "Python 3.10 asks for it"

@@ -8,7 +8,7 @@ import pytest
 
 from flashdepot.link.library import LinkKind, read_library
 from flashdepot.link.lines import Shell, cmake_lines
-from support.tools import Wine, needs
+from support.tools import Wine, needs, run_program
 from support.windows_library import ANSWER, forge_library, needs_llvm
 
 pytestmark = [
@@ -52,11 +52,8 @@ def test_a_program_finds_the_import_library_and_runs_with_the_dll(wine: Wine, li
         "CMAKE_PREFIX_PATH": library,
     }
     options = [f"-D{name}={value}" for name, value in settings.items()]
-    configure = subprocess.run(
-        ["cmake", "-S", project, "-B", project / "build", *options], capture_output=True, text=True, check=False
-    )
-    assert configure.returncode == 0, configure.stderr
-    assert f"import library: {library}/lib/shared/flashattention.lib" in configure.stdout
+    configure = run_program(["cmake", "-S", project, "-B", project / "build", *options])
+    assert f"import library: {library}/lib/shared/flashattention.lib" in configure
     subprocess.run(["cmake", "--build", project / "build"], check=True, capture_output=True)
     alone = wine.run("program.exe", cwd=project / "build")
     assert alone.returncode != 0

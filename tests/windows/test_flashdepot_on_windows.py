@@ -15,7 +15,7 @@ from flashdepot.depot.actions import ActionRecord
 from support import forge
 from support.depots import copy_depot
 from support.servers import serve_files
-from support.tools import Wine, flashdepot_here, windows_path
+from support.tools import Wine, flashdepot_here, run_program, windows_path
 
 pytestmark = pytest.mark.network
 
@@ -101,10 +101,7 @@ def test_a_library_is_built_there_around_device_code_of_a_remote_to_the_bytes_of
         wanted,
     ):
         command = wine.command(str(portable / "python.exe"), "-m", "flashdepot", *words)
-        done = subprocess.run(
-            command, env=wine.environment(**network, **home_there), capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
+        run_program(command, env=wine.environment(**network, **home_there))
     (library,) = (tmp_path / "home" / "depot" / "libraries").iterdir()
     made_there, made_here = files_of(library), files_of(Path(json.loads(expected.stdout)["path"]))
     differ = {name for name, digest in made_here.items() if made_there.get(name) != digest}

@@ -18,6 +18,7 @@ from flashdepot.kernels.fa4.variants import Variant
 from flashdepot.model.target import Platform
 from flashdepot.toolchain import cute_dsl
 from support import forge
+from support.tools import run_program
 
 WORKER = Path(__file__).parents[3] / "src/flashdepot/kernels/fa4/worker"
 
@@ -55,10 +56,8 @@ def order(tmp_path: Path, name: str) -> dict[str, Any]:
 
 def test_a_worker_answers_jobs_one_after_the_other_and_outlives_a_failure(stand_in, tmp_path) -> None:
     orders = [order(tmp_path, name) for name in ("first", "refused", "second")]
-    done = subprocess.run(
-        stand_in, input="".join(json.dumps(o) + "\n" for o in orders), capture_output=True, text=True, check=True
-    )
-    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    said = run_program(stand_in, input="".join(json.dumps(o) + "\n" for o in orders))
+    answers = [json.loads(line) for line in said.splitlines()]
     assert [a["status"] for a in answers] == ["made", "failed", "made"]
     assert "ValueError: no such kernel" in answers[1]["error"]
     assert all(a["log"] == "a word from the compiler\n" for a in answers)
@@ -144,10 +143,7 @@ def test_a_real_kernel_has_the_same_bytes_in_a_warm_worker_and_for_another_user_
         {"job": job | {"head_dim": d}, "object": str(tmp_path / f"warm/{d}.o"), "depfile": str(tmp_path / "warm/d")}
         for d in (128, 64)
     ]
-    subprocess.run(
-        command(WORKER, dsl, upstream),
-        input="".join(json.dumps(o) + "\n" for o in orders), text=True, check=True, capture_output=True,
-    )  # fmt: skip
+    run_program(command(WORKER, dsl, upstream), input="".join(json.dumps(o) + "\n" for o in orders))
     single = tmp_path / "ein Ordner/single.o"
     stranger = {"HOME": "/nowhere", "USER": "stranger", "LC_ALL": "tr_TR.UTF-8", "TZ": "Asia/Tokyo"}
     subprocess.run(
