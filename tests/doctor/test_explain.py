@@ -403,3 +403,15 @@ def test_what_our_own_library_refuses_is_known() -> None:
     ]
     assert len(texts) > 20
     assert not [text for text in texts if not classes(f"RuntimeError: {text}")]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "| `ModuleNotFoundError: No module named 'flash_attn_2_cuda'` | not compiled | install it again |",
+        '        OSError("libcudart.so.13: cannot open shared object file"),',
+        "- **Fix**: skip the test where flash_attn is not installed",
+    ],
+)
+def test_a_table_a_remedy_and_an_error_that_source_makes_show_nothing(line: str) -> None:
+    assert look(f"Troubleshooting flash-attn\n{line}\n").findings == ()

@@ -44,6 +44,9 @@ _IS_RAISE = re.compile(
 )
 _IS_CALL = re.compile(rb"\W*(?![\w.]*(?:Error|Exception) ?\()[A-Za-z_][\w.]* ?\([^\"']*[\"']")
 _IS_TEXT = re.compile(rb"\W*(?:\w+ ?[=,] ?)?[bfr]?[\"'].+[\"'][\]),;}]*\s*$")
+_IS_MADE = re.compile(rb"\W*[\w.]*(?:Error|Exception)\([bfr]?[\"'].*\),\s*$")
+_IS_ROW = re.compile(rb"\s*\|(?:[^|\n]*\|){2,}\s*$")
+_IS_REMEDY = re.compile("\\W{0,8}(?:(?i:fix|solution|workaround)|修复|解决|解決|対処)[^\\w\\s]{0,4}[:\uff1a]".encode())
 _CONTINUES = re.compile(rb"\W*(?i:using|falling back|switching|continuing|defaulting|skipping)\b")
 _IS_RAISED_BY_NAME = re.compile(r"(?:\w+\.)*[A-Z]\w*(?:Error|Exception): ")
 _IS_ERROR = re.compile(rb"\W*(?:\w+\.)*[A-Z]\w*(?:Error|Exception): ")
@@ -357,11 +360,12 @@ class _Piece(msgspec.Struct, frozen=True):
         return not _IS_ERROR.match(line) and bool(_IS_NUMBERED.match(line) or _IS_FRAME.search(before))
 
     def _is_code(self, found: re.Match[bytes]) -> bool:
-        """Whether the line is of a program that nobody ran here: it raises, or calls something with a text."""
+        """Whether the line is of a program that nobody ran here, which raises or calls something with a text, or of a table of advice."""
         line, before = self._lines(found)
         called = _IS_CALL.match(line) and line.rstrip().endswith((b")", b");", b","))
         goes_on = _IS_TEXT.match(line) and before.rstrip().endswith((b"(", b"[", b",", b'"', b"'"))
-        return bool(_IS_RAISE.match(line) or called or goes_on)
+        kinds = (_IS_RAISE, _IS_MADE, _IS_ROW, _IS_REMEDY)
+        return bool(called or goes_on or any(kind.match(line) for kind in kinds))
 
     def _lines(self, found: re.Match[bytes]) -> tuple[bytes, bytes]:
         """The line of a match and the one before it, of long ones what is next to the end of line between them."""
