@@ -176,6 +176,8 @@ def _again(outcome: RuleOutcome, package: str) -> Iterable[str]:
     jobs = "set MAX_JOBS=1&& " if outcome.windows else "MAX_JOBS=1 "
     if outcome.cargo:
         yield f"cargo build -vv -j 1 > build.log 2>&1   # with the features as before; {why}"
+    elif outcome.steps and all(step.tool == "cmake" for step in outcome.steps):
+        yield f"cmake -S . -B build > build.log 2>&1; cmake --build build -j 1 >> build.log 2>&1   # {why}"
     else:
         yield f"{jobs}pip install -v {package} --no-build-isolation > build.log 2>&1   # {why}"
 
