@@ -74,6 +74,15 @@ def test_header_compiles_without_a_warning(compiler, standard, options, tmp_path
     run_program([compiler, f"-std={standard}", *options, f"-I{HEADER.parent}", "-fsyntax-only", str(source)])
 
 
+@needs("g++")
+def test_the_classes_say_which_c_plus_plus_they_need(tmp_path) -> None:
+    (tmp_path / "user.cpp").write_text("#include <flash_attention.hpp>\n")
+    command = ["g++", f"-I{HEADER.parent}", "-fsyntax-only", str(tmp_path / "user.cpp")]
+    run_program([*command, "-std=c++17"])
+    done = subprocess.run([*command, "-std=c++14"], capture_output=True, text=True, check=False)
+    assert "flash_attention.hpp needs C++17" in next(line for line in done.stderr.splitlines() if "error" in line)
+
+
 PROGRAM = """
 #include <flash_attention.h>
 #include <stdio.h>

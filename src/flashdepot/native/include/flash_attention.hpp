@@ -18,6 +18,10 @@
 #ifndef FLASH_ATTENTION_HPP
 #define FLASH_ATTENTION_HPP
 
+#if __cplusplus < 201703L && !(defined(_MSVC_LANG) && _MSVC_LANG >= 201703L)
+#error "flash_attention.hpp needs C++17: -std=c++17, or /std:c++17 of cl. flash_attention.h does not"
+#endif
+
 #include <flash_attention.h>
 
 #include <array>
