@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from flashdepot import api
+from support.depots import COMPILERS, copy_depot
 from support.documents import DOCUMENTS, ROOT, document_script, name_of, read_page, run, unmarked
 from support.tools import run_program
 
@@ -30,9 +31,8 @@ FLASHDEPOT = """\
 @pytest.fixture(scope="module")
 def depot(tmp_path_factory: pytest.TempPathFactory, real_depot: Path, quick_library: Path) -> Path:
     """A copy of the depot that has the small library: the documents may do with it what they like."""
-    copied = tmp_path_factory.mktemp("documents") / "depot"
-    shutil.copytree(real_depot, copied, symlinks=True, ignore=shutil.ignore_patterns("toolchains", "locks", "tmp"))
-    return copied
+    kept = tuple(path.name for path in real_depot.iterdir() if path.name not in COMPILERS)
+    return copy_depot(real_depot, tmp_path_factory.mktemp("documents") / "depot", kept)
 
 
 @pytest.fixture
