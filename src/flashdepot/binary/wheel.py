@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import csv
 import errno
 import hashlib
@@ -23,6 +22,7 @@ from packaging.version import InvalidVersion, Version
 from flashdepot.binary.window import FETCH_AGAIN
 from flashdepot.errors import IntegrityError
 from flashdepot.files.archive import refuse_bomb
+from flashdepot.model.wheel import in_record
 
 _DAMAGE = (
     zipfile.BadZipFile,
@@ -153,8 +153,7 @@ class _Reading:
         elif is_binary:
             self._on_binary(info.filename, copy)
         if name.name not in _UNRECORDED:
-            found = base64.urlsafe_b64encode(digest.digest()).rstrip(b"=").decode()
-            self._compare(info, algorithm, expected.rstrip("="), found)
+            self._compare(info, algorithm, expected.rstrip("="), in_record(digest.digest()))
 
     def _compare(self, info: zipfile.ZipInfo, algorithm: str, expected: str, found: str) -> None:
         name = info.filename

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import csv
 import os
 import zipfile
@@ -18,6 +17,7 @@ from flashdepot.files.folders import sha256_files
 from flashdepot.model.diagnosis import Diagnosis, Severity, Verdict
 from flashdepot.model.environment import PythonEnvironment
 from flashdepot.model.host import HostRecord
+from flashdepot.model.wheel import in_record
 
 
 def environment_of(record: HostRecord) -> PythonEnvironment:
@@ -64,11 +64,10 @@ def holds(environment: PythonEnvironment, wheel: Path, version: str) -> bool:
         record = next(name for name in archive.namelist() if name.endswith(".dist-info/RECORD"))
         rows = [row for row in csv.reader(archive.read(record).decode().splitlines()) if row[1]]
     digests = sha256_files([environment.platlib / name for name, *_ in rows])
-    return all(has and f"sha256={_in_record(has)}" == wants for has, (_, wants, *_) in zip(digests, rows, strict=True))
-
-
-def _in_record(digest: str) -> str:
-    return base64.urlsafe_b64encode(bytes.fromhex(digest)).rstrip(b"=").decode()
+    return all(
+        has and f"sha256={in_record(bytes.fromhex(has))}" == wants
+        for has, (_, wants, *_) in zip(digests, rows, strict=True)
+    )
 
 
 def own_files(environment: PythonEnvironment) -> list[Path]:

@@ -182,6 +182,13 @@ def canonical_name(distribution: str) -> str:
     return _SEPARATORS.sub("-", distribution).lower()
 
 
+def in_record(digest: bytes) -> str:
+    """The digest of a file as RECORD has it, behind the algorithm's name and "=" (PEP 376 and 427)."""
+    import base64  # noqa: PLC0415  (a depot hit reads names of wheels, and no RECORD)
+
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
 def filename_of_url(url: str) -> str:
     """The decoded last segment of a URL's path, without query and fragment."""
     from urllib.parse import unquote, urlsplit  # noqa: PLC0415  (reading a catalog does without)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import csv
 import hashlib
 import io
@@ -23,7 +22,7 @@ from flashdepot.files.user_files import new_file
 from flashdepot.kernels import family_of
 from flashdepot.model.manifest import Manifest, ManifestFile
 from flashdepot.model.target import names_of
-from flashdepot.model.wheel import IMPORTED, OLDEST_PYTHON
+from flashdepot.model.wheel import IMPORTED, OLDEST_PYTHON, in_record
 from flashdepot.resolve.own_wheel_name import DISTRIBUTION, dist_info, wheel_build, wheel_name, wheel_tag, wheel_version
 from flashdepot.upstream import SourceTree
 
@@ -71,8 +70,7 @@ def write_wheel(path: Path, entries: Iterable[Entry], info: str, *, stored: bool
         for entry in entries:
             data = entry.read()
             archive.writestr(_info(entry.name, executable=entry.executable), data, kind, _LEVEL)
-            digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()  # PEP 376, PEP 427
-            rows.append((entry.name, f"sha256={digest}", str(len(data))))
+            rows.append((entry.name, f"sha256={in_record(hashlib.sha256(data).digest())}", str(len(data))))
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows([*rows, (record, "", "")])
         archive.writestr(_info(record), text.getvalue(), kind, _LEVEL)
