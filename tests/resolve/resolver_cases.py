@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from flashdepot.build.schedule import Capacity
 from flashdepot.catalog import load_catalog
 from flashdepot.depot import Depot
 from flashdepot.files.documents import read_toml
@@ -63,9 +64,7 @@ class Case:
 
     @cached_property
     def own(self) -> tuple[Judged, ...]:
-        return tuple(
-            OwnWheels(LibraryRequest(), self.host, EMPTY, cores=16, memory=64 * 10**9).candidates(self.request)
-        )
+        return tuple(OwnWheels(LibraryRequest(), self.host, EMPTY, Capacity(16, 64 * 10**9)).candidates(self.request))
 
     @cached_property
     def decision(self) -> Plan:

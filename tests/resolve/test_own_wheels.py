@@ -7,12 +7,15 @@ import pytest
 from msgspec.structs import replace
 from resolver_cases import CASES, CATALOG, Case
 
+from flashdepot.build.schedule import Capacity
 from flashdepot.depot import Depot
 from flashdepot.model.candidate import Judged, Origin, WheelRequest
 from flashdepot.model.diagnosis import Verdict
+from flashdepot.model.limits import Limits
 from flashdepot.model.request import LibraryRequest
 from flashdepot.model.selection import PROFILES, select
 from flashdepot.model.target import Version
+from flashdepot.resolve.build import Making
 from flashdepot.resolve.decide import decide
 from flashdepot.resolve.facts import NamedFacts, override
 from flashdepot.resolve.lock import judge_lock, lock_decision, read_lock, write_lock
@@ -27,9 +30,7 @@ GB = 10**9
 
 
 def own(depot: Depot, case: Case = H100, *, cores: int = 16, memory: int = 64 * GB, **wish: str) -> tuple[Judged, ...]:
-    return tuple(
-        OwnWheels(library_request(**wish), case.host, depot, cores=cores, memory=memory).candidates(case.request)
-    )
+    return tuple(OwnWheels(library_request(**wish), case.host, depot, Capacity(cores, memory)).candidates(case.request))
 
 
 def store(depot: Depot, folder: Path, profile: str = "full", **changes: Any) -> None:
@@ -93,7 +94,7 @@ def test_more_cores_compile_sooner_and_little_memory_later(depot) -> None:
 @pytest.mark.parametrize(("glibc", "verdict"), [("2.17", Verdict.FITS), ("2.16", Verdict.MISFIT)])
 def test_it_runs_with_any_c_library_from_2_17_on(depot, glibc, verdict) -> None:
     older = replace(H100.request, facts=override(H100.facts, NamedFacts(glibc=glibc)))
-    (judged,) = OwnWheels(LibraryRequest(), H100.host, depot, cores=16, memory=64 * GB).candidates(older)
+    (judged,) = OwnWheels(LibraryRequest(), H100.host, depot, Capacity(16, 64 * GB)).candidates(older)
     assert judged.verdict is verdict
     assert judged.candidate.wheel.platform.startswith("manylinux_2_17_")
 
@@ -103,16 +104,24 @@ def test_a_smaller_profile_compiles_sooner(depot) -> None:
     assert quick.candidate.seconds < full.candidate.seconds / 10
 
 
+def test_a_build_is_said_to_take_as_long_as_the_question_before_it_says(depot, monkeypatch) -> None:
+    monkeypatch.setattr("flashdepot.resolve.times.crowding", lambda _: 1.5)
+    (judged,) = own(depot, cores=2, memory=16 * GB)
+    making = Making(judged.candidate.need, depot, H100.host, Limits(jobs=2, memory=16 * GB))
+    fetching = sum(fetch.size for fetch in making.fetches) / H100.request.bandwidth
+    assert judged.candidate.seconds == pytest.approx(making.usual().seconds - making.first_link + fetching, abs=15)
+
+
 def test_pips_build_takes_longer_than_ours_of_the_same_units(depot) -> None:
     both = replace(H100.request, sources=frozenset({"ours", "pip"}))
-    ours, pips = OwnWheels(LibraryRequest(), H100.host, depot, cores=16, memory=64 * GB).candidates(both)
+    ours, pips = OwnWheels(LibraryRequest(), H100.host, depot, Capacity(16, 64 * GB)).candidates(both)
     assert (ours.candidate.origin, pips.candidate.origin) == (Origin.OURS, Origin.PIP)
     assert pips.candidate.seconds > ours.candidate.seconds
 
 
 def test_the_version_that_is_asked_for_is_the_one_that_is_offered(depot) -> None:
     older = replace(H100.request, version=">=2.7,<2.8")
-    (judged,) = OwnWheels(LibraryRequest(), H100.host, depot, cores=16, memory=64 * GB).candidates(older)
+    (judged,) = OwnWheels(LibraryRequest(), H100.host, depot, Capacity(16, 64 * GB)).candidates(older)
     assert judged.candidate.wheel.version == "2.7.4.post1"
     assert judged.verdict is Verdict.FITS
 
@@ -121,7 +130,7 @@ def test_the_version_that_is_asked_for_is_the_one_that_is_offered(depot) -> None
     "request_", [WheelRequest(H100.facts, version="2.5"), WheelRequest(H100.facts, "flash-attn-3")]
 )
 def test_what_flashdepot_cannot_make_is_not_offered(request_, depot) -> None:
-    assert list(OwnWheels(LibraryRequest(), H100.host, depot, cores=16, memory=64 * GB).candidates(request_)) == []
+    assert list(OwnWheels(LibraryRequest(), H100.host, depot, Capacity(16, 64 * GB)).candidates(request_)) == []
 
 
 def test_nothing_is_written_by_asking(depot) -> None:

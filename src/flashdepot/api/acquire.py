@@ -101,17 +101,14 @@ def acquire(
     """
     depot = context.depot
     if isinstance(need, str):
-        pinned = _pinned(need, context)
-        return LibraryResult("hit", pinned, depot.libraries.materialise(pinned))
+        return _pinned(need, context)
     if not exactly:
         choice = depot.find(need.request)
-        found = choice.taken or depot.remotes.first(
-            lambda remote: remote.fetch_library(depot, need.request, context.events)
-        )
-        if found is not None:
-            units = len(need.request.selection.units)
-            came = "hit" if choice.taken else "fetched"
-            return LibraryResult(came, found, depot.libraries.materialise(found), 0, units)
+        request, units = need.request, len(need.request.selection.units)
+        if had := LibraryResult.had(
+            choice.taken, depot, lambda remote: remote.fetch_library(depot, request, context.events), units
+        ):
+            return had
         _tell_rejected(choice, context.events)
         if not may_build:
             raise IncompatibleError(
@@ -148,18 +145,16 @@ def _build(need: Need, context: Context, options: Options | None) -> LibraryResu
     return built
 
 
-def _pinned(recipe_key: str, context: Context) -> Manifest:
-    depot = context.depot
-    manifest = depot.load_intact(recipe_key) or depot.remotes.first(
-        lambda remote: remote.fetch_recipe(depot, recipe_key, context.events)
-    )
-    if manifest is None:
+def _pinned(recipe_key: str, context: Context) -> LibraryResult:
+    depot, stored = context.depot, context.depot.load_intact(recipe_key)
+    had = LibraryResult.had(stored, depot, lambda remote: remote.fetch_recipe(depot, recipe_key, context.events))
+    if had is None:
         raise MissingToolError(
             f"The lock pins our wheel over the library {recipe_key[:12]}, and neither the depot {depot.root} nor a remote "
             "has it.",
             hint="Name the depot that has it, --depot DIR, or choose again: flashdepot lock --upgrade",
         )
-    return manifest
+    return had
 
 
 class LibraryPlan(msgspec.Struct, frozen=True):
@@ -193,7 +188,7 @@ def plan_need(
     :param made: units whose device code other libraries will have brought by then.
     """
     if isinstance(need, str):
-        return LibraryPlan(stored=_pinned(need, context))
+        return LibraryPlan(stored=_pinned(need, context).manifest)
     from flashdepot.build.library import Options  # noqa: PLC0415  (a hit needs none of it)
     from flashdepot.host import probe  # noqa: PLC0415
     from flashdepot.resolve.build import Making  # noqa: PLC0415

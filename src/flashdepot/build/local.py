@@ -192,10 +192,10 @@ class LocalExecutor:
             self._looked = now
             self._used = descendants_memory() if self._running else 0
             self._available = usable_memory() + self._used
-        memory = self.limits.memory
-        if memory is None:
-            memory = self._available - reserve(self._available)
-        return Capacity(self.limits.jobs or usable_cores(), memory)
+        jobs = self.limits.jobs or usable_cores()
+        if self.limits.memory is not None:
+            return Capacity(jobs, self.limits.memory)
+        return Capacity.beside_others(jobs, self._available)
 
     def start(self, task: Task) -> None:
         """Start the compiler of a task."""
@@ -374,8 +374,3 @@ def _together(before: Cost, last: Cost) -> Cost:
         before.wall_seconds + last.wall_seconds,
         max(before.peak, last.peak),
     )
-
-
-def reserve(memory: int) -> int:
-    """Bytes of a machine's memory that no compiler is planned into: a twentieth, at least 500 MB."""
-    return max(memory // 20, 500_000_000)

@@ -46,6 +46,11 @@ class Capacity(msgspec.Struct, frozen=True):
     jobs: int
     memory: int
 
+    @classmethod
+    def beside_others(cls, jobs: int, available: int) -> Capacity:
+        """Of a machine with so many bytes available, of which a twentieth, at least 500 MB, stays free."""
+        return cls(jobs, available - max(available // 20, 500_000_000))
+
 
 def next_job(waiting: Sequence[Job], running: Sequence[Job], capacity: Capacity) -> Job | None:
     """The job to start now: the longest whose predicted peak fits next to what runs; ``None`` when none does.

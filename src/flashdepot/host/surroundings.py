@@ -238,11 +238,13 @@ the cores would have taken by themselves."""
 
 def crowding(jobs: int) -> float:
     """How many times longer so many programs at once take than one, because cores have two threads; 1 where each has its own."""
-    import psutil  # noqa: PLC0415  (only a forecast asks)
+    siblings = [text_of(file) for file in Path("/sys/devices/system/cpu").glob("cpu[0-9]*/topology/core_cpus_list")]
+    threads, cores = len(siblings), len(set(siblings))
+    if not siblings:
+        import psutil  # noqa: PLC0415  (slow to import, and Linux says it in files)
 
-    threads, cores = psutil.cpu_count(), psutil.cpu_count(logical=False)
-    if not threads or not cores:
-        return 1.0
+        threads = psutil.cpu_count() or 1
+        cores = psutil.cpu_count(logical=False) or threads
     own: float = max(1.0, usable_cores() * cores / threads)
     return max(1.0, jobs / (own + _OF_A_SECOND_THREAD * (jobs - own)))
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from flashdepot.build.library import BuildPlan, Options, build_library, compile_afresh, foresee_build, prepare
-from flashdepot.build.local import reserve
 from flashdepot.build.schedule import HOST_SIDE, Capacity, Job, Outlook, foresee, link_seconds
 from flashdepot.depot import Depot
 from flashdepot.depot.actions import ActionRecord
@@ -21,7 +20,7 @@ from flashdepot.errors import IncompatibleError, UsageError
 from flashdepot.events import Alternative, BuildProgress, Download, Events, Fetch, Forecast
 from flashdepot.fit.requests import unmet
 from flashdepot.host.probe import this_platform
-from flashdepot.host.surroundings import crowding, usable_cores, usable_memory
+from flashdepot.host.surroundings import usable_cores, usable_memory
 from flashdepot.kernels import family_of, obtain_sources
 from flashdepot.model.host import HostRecord
 from flashdepot.model.limits import Limits
@@ -31,7 +30,7 @@ from flashdepot.model.request import Need
 from flashdepot.model.selection import PROFILES, Selection, Unit, select
 from flashdepot.resolve.consent import require_consent
 from flashdepot.resolve.library import LibraryResult
-from flashdepot.resolve.times import usual_jobs
+from flashdepot.resolve.times import making_seconds, usual_jobs
 from flashdepot.toolchain.archives import is_release_provided
 from flashdepot.toolchain.choose import Foreseen, foresee_toolchain, provide_toolchain, require_compiling
 from flashdepot.toolchain.targets import TARGETS
@@ -128,13 +127,10 @@ class Making:
             require_consent(self.usual(), limits, events)
         with events.building() as progress, depot.workspace() as work:
             plan, units = self._plan(progress, work), len(request.selection.units)
-            stored = depot.load_intact(plan.recipe.key)
-            found = stored or depot.remotes.first(
-                lambda remote: remote.fetch_recipe(depot, plan.recipe.key, _Fetching(progress))
-            )
-            if found is not None:
-                came = "hit" if stored else "fetched"
-                return LibraryResult(came, found, depot.libraries.materialise(found), 0, units)
+            key, fetching = plan.recipe.key, _Fetching(progress)
+            stored = depot.load_intact(key)
+            if had := LibraryResult.had(stored, depot, lambda one: one.fetch_recipe(depot, key, fetching), units):
+                return had
 
             def agreed(outlook: Outlook) -> None:
                 if not self.fetches:
@@ -235,16 +231,17 @@ class Making:
         return foresee([*beside, *jobs], (), _capacity(self.limits))
 
     def _wall_seconds(self, outlook: Outlook, units: int) -> float:
-        """Until it is compiled and linked, where two compilers share a core as well."""
-        crowded = crowding(outlook.at_once) if self.limits.farm is None else 1.0
-        return outlook.seconds * crowded + link_seconds(units)
+        """Until it is compiled and linked."""
+        if self.limits.farm is not None:
+            return outlook.seconds + link_seconds(units)
+        return making_seconds(outlook, units)
 
 
 def _capacity(limits: Limits) -> Capacity:
     if limits.farm is not None:
         return Capacity(max(1, min(limits.jobs or limits.farm.slots, limits.farm.slots)), limits.farm.memory)
-    memory = usable_memory()
-    return Capacity(limits.jobs or usable_cores(), limits.memory or memory - reserve(memory))
+    jobs = limits.jobs or usable_cores()
+    return Capacity(jobs, limits.memory) if limits.memory else Capacity.beside_others(jobs, usable_memory())
 
 
 class _Fetching(Events):

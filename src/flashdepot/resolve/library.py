@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ from flashdepot.toolchain.architectures import choose_architectures
 
 if TYPE_CHECKING:
     from flashdepot.kernels.family import Family
+    from flashdepot.remotes.remote import OpenRemote
 
 _CUDA_OF_OTHERS = 13
 """The CUDA whose drivers load what CuTe DSL's assembler writes."""
@@ -41,6 +42,16 @@ class LibraryResult(msgspec.Struct, frozen=True):
     reused: int = 0
     seconds: float = 0.0
     workers: Mapping[str, int] = msgspec.field(default_factory=dict)
+
+    @classmethod
+    def had(
+        cls, stored: Manifest | None, depot: Depot, fetch: Callable[[OpenRemote], Manifest | None], units: int = 0
+    ) -> LibraryResult | None:
+        """The stored library, else what the first remote fetches that has it; ``None`` when nobody has."""
+        found = stored or depot.remotes.first(fetch)
+        if found is None:
+            return None
+        return cls("hit" if stored else "fetched", found, depot.libraries.materialise(found), reused=units)
 
     def __repr__(self) -> str:
         return f"<LibraryResult {self.status}, {self.manifest!r}, in {self.path}>"

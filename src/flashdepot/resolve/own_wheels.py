@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from flashdepot.build.schedule import Capacity
 from flashdepot.depot import Depot
 from flashdepot.errors import FlashdepotError
 from flashdepot.facts.gpus import codes_of
@@ -43,15 +44,14 @@ class OwnWheels:
 
     :param library: what our library must have; its upstream and architectures follow from each request.
     :param host: where compiling would happen; what a record without builds in mind lacks is this machine's.
-    :param cores: of it that a build may use, and ``memory`` in bytes.
+    :param capacity: what of it a build may use.
     """
 
     def __init__(
-        self, library: LibraryRequest, host: HostRecord, depot: Depot, *, cores: int = 0, memory: int = 0
+        self, library: LibraryRequest, host: HostRecord, depot: Depot, capacity: Capacity | None = None
     ) -> None:
         self.library, self.host, self._depot = library, host, depot
-        self.cores = cores or host.cores or usable_cores()
-        self.memory = memory or host.memory or usable_memory()
+        self.capacity = capacity or Capacity.beside_others(host.cores or usable_cores(), host.memory or usable_memory())
         self._needs: dict[object, Need | None] = {}
         self._there: dict[object, tuple[Origin, Manifest] | None] = {}
 
@@ -178,7 +178,7 @@ def _by_pip(request: WheelRequest, need: Need, ours: OwnWheels) -> Judged:
 def _build_seconds(
     selection: Selection, architectures: int, front_end: str, ours: OwnWheels, request: WheelRequest
 ) -> float:
-    compiled = build_seconds(selection, architectures, front_end, ours.cores, ours.memory, request.bandwidth)
+    compiled = build_seconds(selection, architectures, front_end, ours.capacity, request.bandwidth)
     return compiled + install_seconds(0)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from flashdepot.build.schedule import Capacity, Job, c_layer, foresee, link_seconds
+from flashdepot.build.schedule import Capacity, Job, Outlook, c_layer, foresee, link_seconds
+from flashdepot.host.surroundings import crowding
 from flashdepot.kernels import family_of
 from flashdepot.model.candidate import PublishedWheel
 from flashdepot.model.selection import Selection
@@ -24,10 +25,8 @@ _PACK_RATE = 40 * _MEGABYTE
 """Bytes a second of a library that go into our wheel: 67 MB/s are compressed on 2 cores (2026-11-21), then
 hashed, written and read again."""
 
-_TOOLS = 110 * _MEGABYTE
-"""Bytes of upstream's source and NVIDIA's compiler from PyPI."""
-
-_NO_MEMORY_KNOWN = 16 * 10**9
+_TOOLS = 194 * _MEGABYTE
+"""Bytes of upstream's source, NVIDIA's compiler and zig from PyPI."""
 
 
 def size_of(wheel: PublishedWheel) -> int:
@@ -51,12 +50,16 @@ def pack_seconds(size: int) -> float:
 
 
 def build_seconds(
-    selection: Selection, architectures: int, front_end: str, cores: int, memory: int, bandwidth: float
+    selection: Selection, architectures: int, front_end: str, capacity: Capacity, bandwidth: float
 ) -> float:
-    """To fetch source and compiler, and compile a selection with so many cores and bytes of memory."""
-    capacity = Capacity(max(1, cores), memory or _NO_MEMORY_KNOWN)
-    compiling = foresee(usual_jobs(selection, architectures, front_end), (), capacity).seconds
-    return _TOOLS / bandwidth + compiling + link_seconds(len(selection.units))
+    """To fetch source and compilers, and to compile and link a selection."""
+    outlook = foresee(usual_jobs(selection, architectures, front_end), (), capacity)
+    return _TOOLS / bandwidth + making_seconds(outlook, len(selection.units))
+
+
+def making_seconds(outlook: Outlook, units: int) -> float:
+    """To compile on this machine, where two compilers may share a core, and link so many units."""
+    return outlook.seconds * crowding(outlook.at_once) + link_seconds(units)
 
 
 def usual_jobs(selection: Selection, architectures: int, front_end: str) -> list[Job]:
