@@ -54,6 +54,7 @@ def test_of_a_library_s_folder_both_libraries_are_checked(quick_library, tmp_pat
     assert done.returncode == 0, done.stderr
     seen = [Path(file["file"]).relative_to(quick_library) for file in json.loads(done.stdout)["files"]]
     assert seen == [Path("lib/shared/libflashattention.so.1"), Path("lib/static/libflashattention.a")]
+    assert done.stderr == ""  # no Python loads it: none is named
     other = check(tmp_path)
     assert (other.returncode, other.stdout) == (2, "")
     assert f"{tmp_path} is not a library that flashdepot wrote" in other.stderr

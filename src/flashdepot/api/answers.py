@@ -62,17 +62,28 @@ def check(
 ) -> list[Report]:
     """Whether wheels and libraries fit an environment, by their bytes; nothing is loaded, and no GPU is needed.
 
-    The other parameters and errors are those of :func:`place_of`, which describes the environment.
+    What is named of the environment counts, and where nothing is, what is here or in the record.
 
     :param files: wheels, libraries, and folders: one that :func:`get` wrote, of which both libraries are read, one that
         :func:`vendor` wrote, of which those for the environment's system are, or one with wheels in it.
-    :raises UsageError: when a file cannot be read, or a folder is not one of these.
+    :param python: an interpreter or the folder of an environment, whose torch is read; the one that is meant here when
+        it is not given.
+    :param named: facts in place of those that are found.
+    :param host: the record of another machine; this one when it is not given.
+    :raises UsageError: when a file cannot be read, a folder is not one of these, a program is not a Python, or a
+        version is invalid.
     :raises IntegrityError: when a folder's manifest cannot be used.
     """
     asked = [Path(files)] if isinstance(files, (str, Path)) else [Path(file) for file in files]
-    place = place_of(python, named, host, events)
+    place, unknown = place_of(python, named, host)
     paths = [path for file in asked for path in (_files_in(file, place) if file.is_dir() else [file])]
-    return [check_file(path, place) for path in paths]
+    reports = [check_file(path, place) for path in paths]
+    if any(report.asks_python for report in reports):
+        if unknown:
+            events.warn(unknown)
+        elif host is None and (said := chosen_environment(place.python)):
+            events.note(said)
+    return reports
 
 
 def _files_in(folder: Path, place: Place) -> list[Path]:
@@ -96,28 +107,12 @@ def _libraries_in(folder: Path) -> list[Path]:
     ]
 
 
-def place_of(
-    python: str | None = None,
-    named: NamedFacts = _AS_IT_IS,
-    host: HostRecord | None = None,
-    events: Events = _SILENT,
-) -> Place:
-    """What is named, and where nothing is, what is here or in the record.
-
-    :param python: an interpreter or the folder of an environment, whose torch is read; the one that is meant here when
-        it is not given.
-    :param named: facts in place of those that are found.
-    :param host: the record of another machine; this one when it is not given.
-    :raises UsageError: for a program that is not a Python, or an invalid version.
-    """
+def place_of(python: str | None, named: NamedFacts, host: HostRecord | None) -> tuple[Place, str]:
+    """The environment, and why it is not known which Python is meant, if it is not."""
     machine = on_host(host or runtime_facts(), named)
-    found, reason = look_for_python(python) if python is not None or host is None else (host.python, "")
-    if reason:
-        events.warn(reason)
-    if host is None and (said := chosen_environment(found)):
-        events.note(said)
+    found, unknown = look_for_python(python) if python is not None or host is None else (host.python, "")
     facts = override(facts_of(replace(machine, python=found), recorded=host is not None), named)
-    return Place(
+    place = Place(
         host=machine,
         python=found,
         torch=_torch_of(
@@ -129,6 +124,7 @@ def place_of(
         is_here=host is None,
         environment=facts,
     )
+    return place, unknown
 
 
 def _torch_of(

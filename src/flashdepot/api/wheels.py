@@ -117,11 +117,14 @@ class Question(msgspec.Struct, frozen=True):
         return self.command().but(**_spelled(NamedFacts(**facts), set(facts)), **others)
 
     def telling(self, plan: Plan) -> list[str]:
-        """The command that tells the facts that are missing, by examples; that on a missing PyTorch here; or none."""
+        """The command that tells the facts that are missing, by examples; that for a PyTorch that is missing here; or none."""
         if plan.missing:
             return [" ".join((str(self.command()), *plan.missing))]
         if plan.facts.torch == NO_TORCH and self.given.host is None and self.given.named.torch is None:
-            return [str(Command("doctor", {"python": self.given.python}, ("install",)))]
+            from flashdepot.diagnose.python_checks import command_for_torch  # noqa: PLC0415  (few have none)
+
+            host, _ = self.given.environment()
+            return [command_for_torch(host.python, host.platform)] if host.python else []
         return []
 
     def taking(self, plan: Plan) -> str:

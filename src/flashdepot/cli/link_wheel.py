@@ -42,7 +42,7 @@ def wheel(file: Path, given: Given, out: Path | None, *, force: bool) -> View:
     FlashAttentionWheel for the torch of a Python environment. A wheel that does not fit torch, its C++ ABI, Python or
     the machine is refused, with the evidence.
     """
-    place = place_of(given.python, given.named, given.saved)
+    place, _ = place_of(given.python, given.named, given.saved)
     report = _report(file, place)
     _require_fit(report, force=force)
     made = write_package(

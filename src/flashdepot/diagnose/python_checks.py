@@ -10,7 +10,7 @@ from flashdepot.fit.rules import ask, judge_torch_driver, judge_torch_gpus, torc
 from flashdepot.host.python_environment import get_installer
 from flashdepot.model.diagnosis import Diagnosis
 from flashdepot.model.environment import PythonEnvironment, Torch
-from flashdepot.model.target import Version
+from flashdepot.model.target import Platform, Version
 from flashdepot.model.wheel import IMPORTED, OLDEST_PYTHON, OLDEST_TORCH
 
 _NEWEST_PUBLISHED = Version("3.13")
@@ -113,9 +113,7 @@ def source_build(case: Case) -> Iterator[Diagnosis]:
 def _torch(case: Case, python: PythonEnvironment) -> Iterator[Diagnosis]:
     """A PyTorch that is not there, or cannot use an NVIDIA GPU."""
     found = python.torch
-    get_torch = _install(python, "--upgrade", "torch")
-    if case.record.platform.system == "windows":  # PyPI's has no CUDA there
-        get_torch = _of_cuda(get_torch, "cu128")
+    get_torch = command_for_torch(python, case.record.platform)
     if found is None:
         seen = f"{python.prefix} has no PyTorch."
         why = "flash_attn is for PyTorch's tensors, and imports it; a source build stops at 'No module named torch'."
@@ -202,6 +200,12 @@ def _builds(python: PythonEnvironment) -> Iterator[Diagnosis]:
         seen = f"{first} is a module of flash-attn 1."
         why = "Version 2 does not use it; code for version 1 would."
         yield note("extension-version-mixup", seen, why, f"If nothing needs it: rm {first}")
+
+
+def command_for_torch(python: PythonEnvironment, platform: Platform) -> str:
+    """What gives an environment PyTorch; PyPI's for Windows has no CUDA."""
+    command = _install(python, "--upgrade", "torch")
+    return _of_cuda(command, "cu128") if platform.system == "windows" else command
 
 
 def _install(python: PythonEnvironment, *arguments: str) -> str:
