@@ -97,14 +97,16 @@ def test_without_a_choice_the_exit_code_and_the_page_say_what_is_in_the_way(
 
 
 @posix("C library to ask for")
-def test_a_missing_fact_ends_in_the_command_that_tells_it(flashdepot_at) -> None:
-    asked = ("resolve", "--torch", "2.9", "--python-tag", "cp311", "--glibc", "2.35")
+@pytest.mark.parametrize("verb", ["resolve", "lock"])
+def test_a_missing_fact_ends_in_the_command_that_tells_it(flashdepot_at, tmp_path, verb) -> None:
+    asked = (verb, "--torch", "2.9", "--python-tag", "cp311", "--glibc", "2.35")
     done = flashdepot_at(*asked)
     assert done.returncode == 3
     *_, last = done.stdout.rstrip().splitlines()
     assert last.startswith(f"  flashdepot {' '.join(asked)} ")
     assert last.endswith(" --gpu 9.0 --driver 580")
-    assert flashdepot_at(*last.split()[1:]).returncode == 0
+    assert flashdepot_at("resolve", *last.split()[2:]).returncode == 0
+    assert not (tmp_path / "flashdepot.lock").exists()
 
 
 def test_without_pytorch_here_the_answer_ends_in_the_command_that_gets_it(

@@ -88,11 +88,11 @@ class Question(msgspec.Struct, frozen=True):
         )
         return resolve(request, library, host=host, depot=depot, events=events)
 
-    def command(self) -> Command:
+    def command(self, verb: str = "resolve") -> Command:
         """The command that asks it again."""
         given = self.given
         return Command(
-            "resolve",
+            verb,
             {
                 **_spelled(given.named),
                 "host": given.host,
@@ -116,10 +116,10 @@ class Question(msgspec.Struct, frozen=True):
         others = {name: value for name, value in options.items() if name not in facts}
         return self.command().but(**_spelled(NamedFacts(**facts), set(facts)), **others)
 
-    def telling(self, plan: Plan) -> list[str]:
+    def telling(self, plan: Plan, verb: str = "resolve") -> list[str]:
         """The command that tells the facts that are missing, by examples; that for a PyTorch that is missing here; or none."""
         if plan.missing:
-            return [" ".join((str(self.command()), *plan.missing))]
+            return [" ".join((str(self.command(verb)), *plan.missing))]
         if plan.facts.torch == NO_TORCH and self.given.host is None and self.given.named.torch is None:
             from flashdepot.diagnose.python_checks import command_for_torch  # noqa: PLC0415  (few have none)
 

@@ -111,8 +111,12 @@ def resolve(named: str | None, depot: Depot, **asked: Any) -> View:
     if is_quiet() and plan.chosen:
         return View(document, [plan.chosen.candidate.name], status=code)
     page = describe(plan, list(zip(helped, commands, strict=True)))
-    last = take or question.telling(plan) or commands
-    return View(document, [page, *(f"\n  {command}" for command in last[:1])], status=code)
+    return View(document, [page, *_last(take or question.telling(plan) or commands)], status=code)
+
+
+def _last(commands: Sequence[str]) -> list[str]:
+    """The first of some commands as an answer ends in it; nothing without one."""
+    return [f"\n  {command}" for command in commands[:1]]
 
 
 def exit_code(plan: Plan) -> int:
@@ -165,7 +169,7 @@ def lock(
     beside = parse_names(names)
     if beside and not asked["sources"]:
         asked["sources"] = (OURS,)  # the names need it
-    _, plan = answered(depot, asked)
+    question, plan = answered(depot, asked)
     if check or (out.exists() and not upgrade):
         state = api.check_lock(plan.request, out, beside)
         text, code = _described(state, out), EXIT_CODES[state.verdict]
@@ -175,7 +179,7 @@ def lock(
         say(f"{text}\nChoosing another.")
     locked = api.lock(plan, out, accept_unverified=accept_unverified, names=beside or None)
     if locked is None:
-        return View(plan.to_json(), [describe(plan)], status=exit_code(plan))
+        return View(plan.to_json(), [describe(plan), *_last(question.telling(plan, "lock"))], status=exit_code(plan))
     note = f"\n{_NO_DIGEST}" if locked.locked.needs_digest else ""
     pinned = ", ".join([locked.locked.filename, *(name.filename for name in locked.names)])
     return _pinned("locked", locked, out, f"{out}: locked {pinned}{note}")

@@ -140,7 +140,7 @@ def run(depot: Depot, planned: GcPlan) -> GcPlan:
 class _Planner:
     def __init__(self, depot: Depot, older_than: timedelta, grace: float, forget: frozenset[str]) -> None:
         self._forget = forget
-        self._unused = "it was not used lately" if older_than else "it can be made again"
+        self._unused = "not used lately" if older_than else "can be made again"
         self._depot = depot
         self._layout = depot.layout
         self._now = time.time()
@@ -154,7 +154,7 @@ class _Planner:
         needed: set[str] = set()
         for path in self._depot.artifacts.files():
             if key_of(path) in self._forget:
-                yield from self._older([path], time.time(), "manifest", "its library is not wanted any more")
+                yield from self._older([path], time.time(), "manifest", "of a library to be removed")
             else:
                 needed |= _digests_in(path)
         gone = []
@@ -166,26 +166,26 @@ class _Planner:
                 needed |= _digests_in(path)
         for path in self._depot.actions.intent_files():
             if all(action in gone or not action.exists() for action in _actions_of(self._depot, path)):
-                yield from self._older([path], self._recent, "intent", "it leads to no action")
+                yield from self._older([path], self._recent, "intent", "for no action")
         for path in inside(self._layout.root / "libraries"):
             if not is_leftover(path) and not _has_manifest(self._depot, path, but=self._forget):
-                yield from self._older([path], time.time(), "library", "its manifest is gone")
+                yield from self._older([path], time.time(), "library", "without a manifest")
         unneeded = (blob for blob in self._depot.blobs.files() if key_of(blob) not in needed)
-        yield from self._older(unneeded, self._in_reach, "blob", "nothing needs it")
-        yield from self._older(inside(self._layout.quarantine), time.time(), "quarantine", "it is damaged")
+        yield from self._older(unneeded, self._in_reach, "blob", "not needed")
+        yield from self._older(inside(self._layout.quarantine), time.time(), "quarantine", "damaged")
         yield from self._temporary()
-        yield from self._older(inside(self._layout.logs), self._recent, "log", "it is old")
+        yield from self._older(inside(self._layout.logs), self._recent, "log", "old")
         for kind in _FETCHED:
             there = (path for path in inside(self._layout.root / f"{kind}s") if not is_leftover(path))
             yield from self._older(there, self._recent, kind, self._unused)
         locks = (path for path in inside(self._layout.root / "locks") if path.suffix == ".lock")
-        yield from self._older(locks, self._leftover, "lock", "nobody holds it")
+        yield from self._older(locks, self._leftover, "lock", "not held")
 
     def _temporary(self) -> Iterator[Removal]:
-        killed = "its process was killed"
+        killed = "left by a killed process"
         known, abandoned = workspaces(self._layout), abandoned_locks(self._layout)
         yield from self._older((folder for folder in known if not in_use(folder)), time.time(), "workspace", killed)
-        yield from self._older(abandoned, time.time(), "lock", "its workspace is gone")
+        yield from self._older(abandoned, time.time(), "lock", "of a workspace that is gone")
         theirs = {*known, *abandoned, *map(lock_path, known)}
         others = (path for path in inside(self._layout.temporary) if path not in theirs)
         yield from self._older(others, self._in_reach, "temporary", killed)
