@@ -152,6 +152,9 @@ class Events:
         """Compilers are about to run; what is returned hears how far they are."""
         return nullcontext(BuildProgress())
 
-    def confirm(self, question: str) -> bool:  # noqa: ARG002
-        """Whether to continue: before compiling for longer than two minutes, or taking what is not trusted."""
-        return False
+    def confirm(self, question: str) -> bool | None:  # noqa: ARG002
+        """Whether to continue: before compiling for longer than two minutes, or taking what is not trusted.
+
+        ``None``, and no, where nobody is there to answer.
+        """
+        return None

@@ -220,4 +220,4 @@ def _accepted(address: WheelAddress, events: Events) -> bool:
     if address.sha256:
         return False
     question = f"No SHA-256 is known for {address.filename}: only {address.host} says what it should be."
-    return events.confirm(f"{question} Take it, and pin what comes?")
+    return bool(events.confirm(f"{question} Take it, and pin what comes?"))

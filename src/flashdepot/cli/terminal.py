@@ -58,9 +58,9 @@ class Terminal(Events):
             return contextlib.nullcontext(BuildProgress())
         return _Live(verbose=self._verbose) if sys.stderr.isatty() else contextlib.nullcontext(_Lines())
 
-    def confirm(self, question: str) -> bool:
+    def confirm(self, question: str) -> bool | None:
         """Ask, where somebody is there to answer."""
-        return self._may_ask and ask(question)
+        return ask(question) if self._may_ask else None
 
 
 def terminal() -> Terminal:

@@ -28,11 +28,12 @@ def require_consent(forecast: Forecast, limits: Limits, events: Events) -> None:
         )
     if may is Compiling.ALWAYS or not forecast.is_long:
         events.note(sentence(forecast))
-    elif not events.confirm(question(forecast)):
+    elif not (answer := events.confirm(question(forecast))):
+        needed = f"Compiling this needs a yes. {sentence(forecast)}"
         raise ConsentError(
-            f"Compiling this needs a yes. {sentence(forecast)}",
+            needed if answer is None else "Nothing was compiled.",
             hint=f'To compile it: build="always", or {BUILD_VARIABLE}=always.',
-            smaller=tuple(smaller(forecast)),
+            smaller=tuple(smaller(forecast)) if answer is None else (),
         )
 
 
