@@ -136,6 +136,8 @@ def test_wheels_of_others_are_taken_only_by_name(command, published, environment
     with unchanged(environment):
         done = command("--arch", "90")
     assert_ends(done, 8, "Compiling this needs a yes")
+    assert "A wheel of other people may fit, in about " in done.err
+    assert ": --source community." in done.err
     done = command("--source", "community", "--json")
     assert done.code == 0, done.err
     assert json.loads(done.out)["source"] == "community:mjun0812"

@@ -17,7 +17,7 @@ from flashdepot.kernels import oldest_gpu
 from flashdepot.model.candidate import Judged, Origin, Plan, WheelRequest
 from flashdepot.model.diagnosis import Verdict
 from flashdepot.model.host import HostRecord
-from flashdepot.model.limits import counted
+from flashdepot.model.limits import counted, duration
 from flashdepot.model.request import Gpus, LibraryRequest, Need
 from flashdepot.model.wheel import DEFAULT_SOURCES, INDEX, OURS
 from flashdepot.net.errors import NotThereError
@@ -200,7 +200,11 @@ def _why_build(request: InstallRequest, plan: Plan) -> str:
     if request.only_ours:
         return "our wheel was asked for"
     why = "no stored library and no published wheel serves"
-    return f"{why} ({plan.near_misses[0].reason.text.rstrip('.')})" if plan.near_misses else why
+    if plan.near_misses:
+        why += f". Of the nearest: {plan.near_misses[0].reason.text.rstrip('.')}"
+    if (others := next((miss.best for miss in plan.near_misses if miss.reason.id == "source"), None)) is not None:
+        why += f". A wheel of other people may fit, in about {duration(others.candidate.seconds)}: --source community"
+    return why
 
 
 def _nothing(plan: Plan) -> IncompatibleError:
