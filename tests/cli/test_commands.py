@@ -270,6 +270,7 @@ def test_a_remote_may_be_named_by_a_folder_that_is_there(tmp_path) -> None:
     config = {"XDG_CONFIG_HOME": str(tmp_path / "config"), "APPDATA": str(tmp_path / "config")}
     done = flashdepot_in(tmp_path, "remote", "add", "team", "share", "--unsigned", "--json", **config)
     assert json.loads(done.stdout)["url"] == share.as_uri()
-    assert flashdepot_in(tmp_path, "remote", "add", "team", "shared", "--unsigned", **config).returncode == 2
+    missing = flashdepot_in(tmp_path, "remote", "add", "team", "shared", "--unsigned", **config)
+    assert_ends(missing, 2, "or a folder that exists, which this makes: mkdir shared.")
     said = flashdepot_in(tmp_path, "depot", "push", "team", "--depot", tmp_path / "depot", **config).stderr
     assert said.endswith("what is pushed is a library.\n  flashdepot depot push --to team\n")

@@ -174,7 +174,7 @@ def _architectures() -> View:
     for k in known:
         last = str(k.last_cuda) if k.last_cuda else None
         rows.append({"arch": str(k.architecture), "gpus": k.gpus, "first_cuda": str(k.first_cuda), "last_cuda": last})
-        lines.append(f"{k.architecture!s:<5} {k.gpus:<45} CUDA {k.first_cuda}{f' to {last}' if last else ' and newer'}")
+        lines.append(f"{k.architecture!s:<5} {k.gpus:<53} CUDA {k.first_cuda}{f' to {last}' if last else ' and newer'}")
     universal = spell(universal_architectures())
     return View(rows, [*lines, f"\nuniversal = {universal}; native = those of this machine's GPUs"])
 

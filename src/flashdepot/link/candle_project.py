@@ -292,7 +292,7 @@ def streams(arguments: int) -> list[str]:
 
 
 NO_NVCC = (
-    "nvcc is not on PATH, and candle's build runs it. Take the depot's: "
+    "nvcc is not on PATH, and candle's build runs it. Take the depot's, in your Cargo project's folder: "
     'eval "$(flashdepot link candle --write --toolkit)"'
 )
 

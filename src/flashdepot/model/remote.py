@@ -140,8 +140,9 @@ def _require_address(url: str) -> None:
             "use ~/.netrc for https, and each cloud's own variables and files for the others"
         )
     if parts.scheme not in SCHEMES:
+        make = "" if "://" in url else f", which this makes: mkdir {url[:100]}"
         raise ValueError(
-            f"'{url[:100]}' is not the address of a remote: expected {', '.join(SCHEMES)}, then ://, or a folder that is there"
+            f"'{url[:100]}' is not the address of a remote: expected {', '.join(SCHEMES)}, then ://, or a folder that exists{make}"
         )
     if parts.query or parts.fragment:
         raise ValueError(f"'{url[:100]}' has a query or a fragment, and a remote is a folder")
