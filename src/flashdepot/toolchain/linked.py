@@ -41,7 +41,7 @@ def disk_full(name: str, made: str, log: str, folder: Path) -> MissingToolError 
 
 
 _SYSTEM_LIBRARIES = frozenset(
-    f"lib{name}.so.{number}" for name, number in (("c", 6), ("m", 6), ("dl", 2), ("rt", 1), ("pthread", 0))
+    f"lib{name}.so.{number}" for name, number in (("c", 6), ("dl", 2), ("rt", 1), ("pthread", 0))
 )
 
 _ENDS_THE_PROGRAM = frozenset(

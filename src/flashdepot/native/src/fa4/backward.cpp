@@ -1,7 +1,6 @@
 // The backward pass by FlashAttention-4's kernels: one before the main one, two or three after it; one alone
 // where a tile of it has all keys.
 #include <algorithm>
-#include <cmath>
 
 #include "buffers.h"
 #include "error.h"
@@ -27,6 +26,12 @@ struct Units {
   }
 };
 
+// Not std::ceil, which would make libm a dependency of every library, and which the DLL does not have.
+double whole_up(double value) {
+  const auto whole = static_cast<double>(static_cast<std::int64_t>(value));
+  return whole < value ? whole + 1.0 : whole;
+}
+
 bool several_heads(const Problem &problem) { return problem.heads_q != problem.heads_k; }
 
 // Of a sequence, whichever are more, by which full or half tiles are chosen.
@@ -45,7 +50,7 @@ double end_of(double blocks, double turns, const Problem &problem, double key_ti
   }
   const bool is_causal = mask_of(problem) == Mask::causal;
   const double mean = is_causal ? turns * (1.0 + 1.0 / key_tiles) / 2 : turns;
-  return is_causal || problem.packed() ? of_an_sm * mean + 0.9 * turns : std::ceil(of_an_sm) * turns;
+  return is_causal || problem.packed() ? of_an_sm * mean + 0.9 * turns : whole_up(of_an_sm) * turns;
 }
 
 // Whether a kernel with these tiles, whose blocks go through the rows of all query heads of a key head, ends before one
@@ -57,8 +62,8 @@ bool ends_sooner(const Problem &problem, const DeviceFacts *gpu, Tiles tiles) {
   }
   const double batch = problem.batch;
   const double keys = problem.packed() ? problem.total_k / batch : problem.seqlen_k;
-  const double key_tiles = std::ceil(keys / tiles.n);
-  const double turns = std::ceil(1.0 * problem.seqlen_q / tiles.m);  // of the longest sequence
+  const double key_tiles = whole_up(keys / tiles.n);
+  const double turns = whole_up(1.0 * problem.seqlen_q / tiles.m);  // of the longest sequence
   const auto end = [&](std::int32_t heads, double turns_of_a_block, double besides) {
     const double blocks = batch * key_tiles * heads;
     return end_of(blocks, turns_of_a_block, problem, key_tiles, *gpu) +
