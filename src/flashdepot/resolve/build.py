@@ -38,7 +38,7 @@ from flashdepot.toolchain.wheels import is_provided
 from flashdepot.toolchain.zig import compiling_version, first_link_seconds, is_zig_provided, preprocessing_version
 
 _MB = 10**6
-_NVCC = Fetch("NVIDIA's compiler", 102 * _MB, 279 * _MB)
+_NVCC = Fetch("NVIDIA's compiler", 104 * _MB, 279 * _MB)
 _ZIG = Fetch("zig", 83 * _MB, 290 * _MB)
 _OLDER_ZIG = Fetch("an older zig, with which nvcc 12 preprocesses", 79 * _MB, 250 * _MB)
 _OTHER_NVCC = Fetch("NVIDIA's compiler of another CUDA, from its archives", 80 * _MB, 190 * _MB)

@@ -47,7 +47,7 @@ fn main() {
     let root = match library_folder() {
         Ok(root) => root,
         Err(reason) => {
-            // Checks and documentation need none. A program that is linked lacks fa_*, and Cargo prints this beside it.
+            // Checks and documentation need none. A program that is linked lacks fa_*, and Cargo prints this next to it.
             println!("cargo:warning={}", reason.replace('\n', " "));
             return;
         }

@@ -18,7 +18,7 @@ std::atomic<bool> ready;
 #ifdef _WIN32
 using Library = HMODULE;
 
-// From the system's folder only: a file of that name beside a program is none of NVIDIA's.
+// From the system's folder only: a file of that name next to a program is not NVIDIA's.
 Library open_library() {
   return LoadLibraryExA("nvcuda.dll", nullptr, LOAD_LIBRARY_SEARCH_SYSTEM32);
 }

@@ -204,7 +204,7 @@ typedef struct fa_fwd_args {
   fa_tensor v;  /* as k, with dv */
   fa_tensor o;  /* as q, with dv; written; overlaps no input */
   float *lse;   /* (b, h, sq) contiguous, or (h, total_q) when packed; written. Rows of no sequence
-                   are left alone, in o too */
+                   are not, in o too */
 
   void *workspace;          /* aligned to 16 bytes; in use until the work on the stream is done */
   uint64_t workspace_bytes; /* at least what fa_fwd_workspace said */
@@ -254,17 +254,17 @@ typedef struct fa_fwd_args {
   uint64_t *rng_state;        /* (2) on the device; written: seed, offset; fa_bwd reads it */
   void *p_debug;              /* (b, h, sq up to 128s, sk up to 128s) of dtype, aligned to 16 bytes;
                                  written: exp(score - largest so far in the row), with the sign bit
-                                 set where dropped. What is wholly masked is left alone */
+                                 set where dropped. What is wholly masked is not written */
 
   int32_t family;     /* FA_FAMILY_; 0: the best in the library */
   int32_t head_dim_v; /* of v and o: a multiple of 8, at most 256, or 512 where head_dim is at most 64;
                          0: head_dim. Another one than head_dim may take a workspace */
-  const float *sink;  /* (h): a score that each row of the head has beside those of its keys, and that
-                         brings no value: it adds exp(sink) to the sum. lse includes it. Not with
+  const float *sink;  /* (h): one more score of each row of the head, without a key and without a
+                         value: it adds exp(sink) to the sum. lse includes it. Not with
                          FA_FLAG_CAUSAL and ALiBi */
 
   /* Family fa3 has these, in the kinds of call that its kernels are for: FA_DTYPE_E4M3 with one head_dim for
-   * q, k and v, a multiple of 16; and bf16 with a head_dim up to 64 beside qv or a head_dim_v over 256.
+   * q, k and v, a multiple of 16; and bf16 with a head_dim up to 64 with qv or a head_dim_v over 256.
    * Neither has dropout, ALiBi, softcap or rotary_cos. */
   const int32_t *seqused_q; /* (b) packed: queries in use of each sequence, the last ones of its keys; not
                                with sink */
@@ -284,7 +284,7 @@ typedef struct fa_fwd_args {
  * FA_FLAG_EMPTY_LSE_NEG_INF if it had that flag.
  *
  * A query that sees no key gets dq = 0, a key that no query sees dk = dv = 0. Rows of no sequence
- * are left alone in dq, and undefined in dk and dv.
+ * are not written in dq, and undefined in dk and dv.
  * batch * heads_q * (seqlen_q up to 128s) < 2^31; packed: heads_q * (total_q + 128 * batch) < 2^31.
  * FA_FLAG_DETERMINISTIC needs a larger workspace: a dq for each of the blocks that add to it. */
 typedef struct fa_bwd_args {

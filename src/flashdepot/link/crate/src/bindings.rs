@@ -205,7 +205,7 @@ pub struct fa_fwd_args {
     /// as q, with dv; written; overlaps no input
     pub o: fa_tensor,
     /// (b, h, sq) contiguous, or (h, total_q) when packed; written. Rows of no sequence
-    /// are left alone, in o too
+    /// are not, in o too
     pub lse: *mut f32,
     /// aligned to 16 bytes; in use until the work on the stream is done
     pub workspace: *mut core::ffi::c_void,
@@ -276,19 +276,19 @@ pub struct fa_fwd_args {
     pub rng_state: *mut u64,
     /// (b, h, sq up to 128s, sk up to 128s) of dtype, aligned to 16 bytes;
     /// written: exp(score - largest so far in the row), with the sign bit
-    /// set where dropped. What is wholly masked is left alone
+    /// set where dropped. What is wholly masked is not written
     pub p_debug: *mut core::ffi::c_void,
     /// FA_FAMILY_; 0: the best in the library
     pub family: i32,
     /// of v and o: a multiple of 8, at most 256, or 512 where head_dim is at most 64;
     /// 0: head_dim. Another one than head_dim may take a workspace
     pub head_dim_v: i32,
-    /// (h): a score that each row of the head has beside those of its keys, and that
-    /// brings no value: it adds exp(sink) to the sum. lse includes it. Not with
+    /// (h): one more score of each row of the head, without a key and without a
+    /// value: it adds exp(sink) to the sum. lse includes it. Not with
     /// FA_FLAG_CAUSAL and ALiBi
     pub sink: *const f32,
     /// Family fa3 has these, in the kinds of call that its kernels are for: FA_DTYPE_E4M3 with one head_dim for
-    /// q, k and v, a multiple of 16; and bf16 with a head_dim up to 64 beside qv or a head_dim_v over 256.
+    /// q, k and v, a multiple of 16; and bf16 with a head_dim up to 64 with qv or a head_dim_v over 256.
     /// Neither has dropout, ALiBi, softcap or rotary_cos.
     /// (b) packed: queries in use of each sequence, the last ones of its keys; not
     /// with sink
@@ -324,7 +324,7 @@ impl Default for fa_fwd_args {
 /// FA_FLAG_EMPTY_LSE_NEG_INF if it had that flag.
 ///
 /// A query that sees no key gets dq = 0, a key that no query sees dk = dv = 0. Rows of no sequence
-/// are left alone in dq, and undefined in dk and dv.
+/// are not written in dq, and undefined in dk and dv.
 /// batch \* heads_q \* (seqlen_q up to 128s) \< 2^31; packed: heads_q \* (total_q + 128 \* batch) \< 2^31.
 /// FA_FLAG_DETERMINISTIC needs a larger workspace: a dq for each of the blocks that add to it.
 #[repr(C)]

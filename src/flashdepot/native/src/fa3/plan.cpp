@@ -206,7 +206,7 @@ Fit fits_words(const ForwardCall &call, Text *why) {
   if (!absorbed) {
     return decline(why, Fit::unsupported,
                    "its kernels here are for FA_DTYPE_E4M3, and for bf16 with a head_dim up to 64 "
-                   "beside qv or a head_dim_v from 264 to 512");
+                   "with qv or a head_dim_v from 264 to 512");
   }
   return Fit::serves;
 }
