@@ -10,6 +10,7 @@ from cutlass import Float32
 from cutlass.cute.nvgpu import warpgroup
 from flash_attn.cute import copy_utils, flash_bwd_sm90
 from quack.sm90_utils import make_tiled_mma
+from traced import seeing
 
 _WARP_GROUP = 128  # threads
 _HALVES = 2  # of dq, each in both warp groups
@@ -77,11 +78,8 @@ def adding(kernel_class):
 
         def __call__(self, *arguments, **named):
             arch = _Except(cute.arch, barrier=_nothing, barrier_arrive=_nothing)
-            flash_bwd_sm90.cute = _Except(cute, arch=arch, autovec_copy=self._add)
-            try:
+            with seeing(flash_bwd_sm90, cute=_Except(cute, arch=arch, autovec_copy=self._add)):
                 super().__call__(*arguments, **named)
-            finally:
-                flash_bwd_sm90.cute = cute
 
         def mma(self, *arguments, **named):
             cute.arch.griddepcontrol_wait()  # for the zeros that are added to

@@ -14,6 +14,7 @@ from cutlass import Int32
 from cutlass.cute.nvgpu import cpasync
 from flash_attn.cute.seqlen_info import SeqlenInfoQK
 from quack import copy_utils
+from traced import seeing
 
 _RAGGED_RANK = 5  # rows, head dim, heads, and two that quack adds
 
@@ -88,11 +89,8 @@ def bounded(kernel_class, module, *, q_too):
     class Bounded(kernel_class):
         def __call__(self, *arguments, **named):
             # Upstream's forward asks for no multicast of k and v by a fourth argument, and says nothing of q.
-            module.cpasync = _Copies(lambda rest: q_too or len(rest) == 3)
-            try:
+            with seeing(module, cpasync=_Copies(lambda rest: q_too or len(rest) == 3)):
                 super().__call__(*arguments, **named)
-            finally:
-                module.cpasync = cpasync
 
         def load(self, mQ, mK, *rest):
             rows_apart = 0 if cute.rank(mQ) != 4 else _rows_apart(mK, mQ.shape[3])

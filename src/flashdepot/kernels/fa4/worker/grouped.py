@@ -13,8 +13,9 @@ import cutlass.cute as cute
 from cutlass import Int32, const_expr
 from cutlass.cute import FastDivmodDivisorV2
 from flash_attn.cute import flash_bwd_sm90
-from flash_attn.cute.tile_scheduler import SingleTileScheduler
+from flash_attn.cute.tile_scheduler import SingleTileScheduler, TileSchedulerArguments
 from quack import copy_utils
+from traced import seeing
 
 
 def heads_of_keys(scheduler):
@@ -55,14 +56,12 @@ def grouped(kernel_class, *, has_statistics=True):
     class Grouped(kernel_class):
         def __call__(self, q, k, *rest):
             heads = k.shape[len(k.shape) - 2]
-            made = flash_bwd_sm90.TileSchedulerArguments
-            flash_bwd_sm90.TileSchedulerArguments = lambda blocks, _, *more, **named: made(
-                blocks, heads, *more, **named
-            )
-            try:
+
+            def of_key_heads(blocks, _, *more, **named):
+                return TileSchedulerArguments(blocks, heads, *more, **named)
+
+            with seeing(flash_bwd_sm90, TileSchedulerArguments=of_key_heads):
                 super().__call__(q, k, *rest)
-            finally:
-                flash_bwd_sm90.TileSchedulerArguments = made
 
         @cute.jit
         def load(

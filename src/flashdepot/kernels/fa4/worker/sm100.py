@@ -17,6 +17,7 @@ from flash_attn.cute.flash_bwd_sm100 import FlashAttentionBackwardSm100
 from flash_attn.cute.flash_fwd_sm100 import FlashAttentionForwardSm100
 from functions import DTYPES, Entry
 from ragged import RaggedCute, block_at_least_0, places, rows_apart
+from traced import seeing
 from walking import RowsThenHeads
 
 pages.install()
@@ -77,11 +78,8 @@ class _Forward(FlashAttentionForwardSm100):
     seen = _Cute()
 
     def __call__(self, *arguments, **named):
-        flash_fwd_sm100.cute = self.seen
-        try:
+        with seeing(flash_fwd_sm100, cute=self.seen):
             super().__call__(*arguments, **named)
-        finally:
-            flash_fwd_sm100.cute = cute
 
     def load(self, mma_qk, mma_pv, mQ, mK, *rest, **named):
         self.qhead_per_kvhead.q, self.qhead_per_kvhead.k = mQ, mK
@@ -144,11 +142,8 @@ class _BoundedBackward(_Backward):
     """The same, with loads of all tensors that end where a sequence does."""
 
     def __call__(self, *arguments, **named):
-        flash_bwd_sm100.cute = RaggedCute(cute, q_too=True)
-        try:
+        with seeing(flash_bwd_sm100, cute=RaggedCute(cute, q_too=True)):
             super().__call__(*arguments, **named)
-        finally:
-            flash_bwd_sm100.cute = cute
 
     def load(self, *rest, **named):
         super().load(*(places(argument, apart=None, q_too=True) for argument in rest), **named)

@@ -18,6 +18,7 @@ from flash_attn.cute.tile_scheduler import (
     WorkTileInfo,
 )
 from order import tile_of
+from traced import seeing
 
 _ALIGNED = 1024  # bytes, that a tile in shared memory starts at a multiple of
 _BARRIER_BEFORE_EPILOGUE = 8  # no other of the forward's barriers has this number
@@ -147,13 +148,8 @@ def walking(kernel_class, *, falling, o_apart):
 
     class Walking(kernel_class):
         def __call__(self, *arguments, **named):
-            walks = _schedulers(is_local=self.is_local, falling=falling)
-            before = {name: getattr(flash_fwd_sm90, name) for name in walks}
-            vars(flash_fwd_sm90).update(walks)
-            try:
+            with seeing(flash_fwd_sm90, **_schedulers(is_local=self.is_local, falling=falling)):
                 super().__call__(*arguments, **named)
-            finally:
-                vars(flash_fwd_sm90).update(before)
 
         def _get_shared_storage_cls(self):
             self.elements_q = cute.cosize(self.sQ_layout)

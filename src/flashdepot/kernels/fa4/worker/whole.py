@@ -17,6 +17,7 @@ from flash_attn.cute.flash_bwd_sm90 import FlashAttentionBackwardSm90
 from flash_attn.cute.tile_scheduler import SingleTileScheduler
 from flash_attn.cute.utils import AuxData
 from quack import layout_utils
+from traced import seeing
 
 ROWS = 64  # of a tile of queries: each warp group has them all, and half of the keys
 _ROUNDING = 128  # rows that flash_attention.h pads a sequence of softmax_d to
@@ -57,13 +58,9 @@ class Whole(unstaged(FlashAttentionBackwardSm90)):
 
     def __call__(self, q, k, v, d_o, lse, d_lse, softmax_d, dq, *rest):
         self.others = (dq, lse, d_lse, softmax_d)
-        others = {"SingleTileScheduler": _Sequences, "SingleTileVarlenScheduler": _Sequences, "BlockInfo": _all_rows}
-        before = {name: getattr(flash_bwd_sm90, name) for name in others}
-        vars(flash_bwd_sm90).update(others)
-        try:
+        order = {"SingleTileScheduler": _Sequences, "SingleTileVarlenScheduler": _Sequences}
+        with seeing(flash_bwd_sm90, **order, BlockInfo=_all_rows):
             super().__call__(q, k, v, d_o, lse, lse, lse, *rest)
-        finally:
-            vars(flash_bwd_sm90).update(before)
 
     def kernel(self, *arguments):
         self.tma_copy_bytes |= {"LSE": 0, "dPsum": 0}
