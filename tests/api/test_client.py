@@ -58,6 +58,7 @@ def test_a_long_build_needs_a_yes_and_a_keyword_says_it(client, tmp_path) -> Non
         (lambda c: c.resolve(2.8), "version is 2.8, and a version is a text"),
         (lambda _: Client(jobs="4"), "jobs is '4'"),
         (lambda c: c.explain(io.StringIO("ImportError")), "open for text"),
+        (lambda c: c.explain("build.log"), "build.log cannot be read"),
     ],
 )
 def test_what_is_wrong_is_said(client, call, said) -> None:

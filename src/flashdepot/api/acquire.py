@@ -218,7 +218,7 @@ def _surveyed(limits: Limits) -> Limits:
 def _tell_rejected(choice: DepotChoice, events: Events) -> None:
     for manifest, reasons in choice.rejected[:1]:
         more = len(choice.rejected) - 1
-        others = f" Nor does any of the {more} others serve: flashdepot depot ls" if more else ""
+        others = f" Nor was any of the rest ({more}): flashdepot depot ls" if more else ""
         events.note(f"The stored library {manifest.recipe_key[:12]} was not taken: it {'; it '.join(reasons)}.{others}")
 
 

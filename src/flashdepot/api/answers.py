@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import re
 import shlex
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
@@ -16,6 +18,7 @@ from flashdepot.diagnose.check.evidence import Report
 from flashdepot.diagnose.check.place import Place, TabledTorch, TorchSymbols, read_installed_torch
 from flashdepot.diagnose.check.run import check_file
 from flashdepot.diagnose.examine import examine
+from flashdepot.errors import UsageError
 from flashdepot.events import Events
 from flashdepot.host import probe, runtime_facts
 from flashdepot.host.python_environment import chosen_environment, look_for_python
@@ -168,8 +171,31 @@ def explain_command(
     return ExplainedCommand(status, report)
 
 
-def explain(log: BinaryIO, host: HostRecord | None = None) -> LogReport:
-    """The causes that a log shows, in the order in which one leads to the other, and the commands that fix them."""
+def explain(log: str | Path | BinaryIO, host: HostRecord | None = None) -> LogReport:
+    """The causes that a log shows, in the order in which one leads to the other, and the commands that fix them.
+
+    :param log: its file, open for bytes or by its path; or its text, which has a blank or a line's end in it.
+    :raises UsageError: for a file that cannot be read.
+    """
     from flashdepot.diagnose.explain import explain as explain_log  # noqa: PLC0415  (check reads no log)
 
-    return explain_log(log, host or probe())
+    host = host or probe()
+    if isinstance(log, str) and _is_text(log):
+        return explain_log(io.BytesIO(log.encode("utf-8", "surrogateescape")), host)
+    if isinstance(log, (str, Path)):
+        try:
+            with Path(log).open("rb") as stream:
+                return explain_log(stream, host)
+        except OSError as error:
+            hint = 'Name a file, - for standard input, or the text itself in quotes: explain "ImportError: ...".'
+            raise UsageError(f"The log {log} cannot be read: {error.strerror}.", hint=hint) from error
+    if not isinstance(log.read(0), bytes):
+        raise UsageError("The log is open for text, and is read as bytes.", hint='open(path, "rb")')
+    return explain_log(log, host)
+
+
+def _is_text(word: str) -> bool:
+    try:
+        return bool(re.search(r"\s", word)) and not Path(word).exists()
+    except OSError:  # too long for a name
+        return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
@@ -202,13 +201,6 @@ class Client:
 
     def explain(self, log: str | Path | BinaryIO) -> LogReport:
         """The causes that a log shows: its text, the path of its file, or a file that is open for bytes."""
-        if isinstance(log, str):
-            log = Path(log) if "\n" not in log and Path(log).is_file() else io.BytesIO(log.encode())
-        if isinstance(log, Path):
-            with log.open("rb") as file:
-                return api.explain(file, self._given.saved)
-        if not isinstance(log.read(0), bytes):
-            raise UsageError("The log is open for text, and is read as bytes.", hint='open(path, "rb")')
         return api.explain(log, self._given.saved)
 
     def _how(self, *, is_here: bool = False) -> How:

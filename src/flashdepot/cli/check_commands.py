@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import os
-import re
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 import click
 
@@ -129,38 +126,11 @@ def explain(
                 f"To read them as one: {joined(['type' if os.name == 'nt' else 'cat', *words])} | flashdepot explain -"
             )
         raise UsageError(f"explain reads one log, and {len(words)} words were given.", hint=hint)
-    with _opened(words[0] if words else None, depot) as stream:
-        report = api.explain(stream, host)
+    log = words[0] if words else _last_failed(depot.layout.logs)
+    if not words:
+        say(f"Reading {log}.")
+    report = api.explain(sys.stdin.buffer if log == "-" else log, host)
     return View(report.to_json(), _pages(report, steps=steps), status=0 if report.findings else UNKNOWN_LOG)
-
-
-@contextmanager
-def _opened(log: str | None, depot: Depot) -> Iterator[BinaryIO]:
-    """What is to be read: standard input, a text that is given as it is, or a file."""
-    if log == "-":
-        yield sys.stdin.buffer
-        return
-    if log and _is_text(log):
-        yield io.BytesIO(log.encode("utf-8", "surrogateescape"))
-        return
-    path = Path(log) if log else _last_failed(depot.layout.logs)
-    if not log:
-        say(f"Reading {path}.")
-    try:
-        stream = path.open("rb")
-    except OSError as error:
-        hint = 'Name a file, - for standard input, or the text itself in quotes: explain "ImportError: ...".'
-        raise UsageError(f"The log {path} cannot be read: {error.strerror}.", hint=hint) from error
-    with stream:
-        yield stream
-
-
-def _is_text(word: str) -> bool:
-    """Whether a word is what a program said rather than a file's name: it has a blank or a line's end, and no file has it."""
-    try:
-        return bool(re.search(r"\s", word)) and not Path(word).exists()
-    except OSError:  # too long for a name
-        return True
 
 
 def _command_explained(words: Sequence[str], host: HostRecord | None, *, steps: bool) -> View:
