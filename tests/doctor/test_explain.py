@@ -333,9 +333,9 @@ def test_source_that_a_traceback_shows_proves_nothing_by_itself(log: str, *, cer
     [
         f'  File "a.py", line 3, in f\n    raise ValueError(f"{FULL}: {{error}}")',
         f'if full:\n    raise ValueError("{FULL}")',
-        f'let full = size.expect("{FULL}");',
+        f'let spam = eggs();\nlet full = size.expect("{FULL}");',
         f'if full:\n    print(\n        "{FULL}"\n    )',
-        f'TORCH_CHECK(is_sm80, "{FULL}");',
+        f'bool is_sm80 = spam();\nTORCH_CHECK(is_sm80, "{FULL}");',
         f'warnings.filterwarnings(\n    category=UserWarning,\n    message=r"{FULL}",\n)',
         f"for (const said of ['all well', '{FULL}',\n  '{FULL}'])",
     ],

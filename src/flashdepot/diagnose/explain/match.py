@@ -16,7 +16,8 @@ from flashdepot.diagnose.explain.lines import Chunk
 from flashdepot.diagnose.explain.machine import MachineFacts, Package, package_of
 from flashdepot.diagnose.explain.pattern import Pattern, Screen
 from flashdepot.diagnose.explain.rules import AMD_SIGNS, SENTENCES, SYMPTOM, WINDOWS_SIGNS, LogRule
-from flashdepot.diagnose.explain.speech import Voice, voice_of
+from flashdepot.diagnose.explain.source import is_shown, is_template
+from flashdepot.diagnose.explain.speech import Speech, Voice
 from flashdepot.diagnose.explain.steps import Scene, Step, Story
 
 LINE_CAP = 4096
@@ -36,18 +37,7 @@ _LEVELS_END = 80
 _IS_SUPPOSED = Pattern.parse(SENTENCES.lines["is_supposed"])
 _IS_RAISED = re.compile(rb"\w(?:Error|Exception)\b|\b(?i:error)(?:\[\w+\])?:")
 _IS_ERRORS = re.compile(rb"\b(?i:error|exception|failed)\b")
-_IS_TEMPLATE = re.compile(rb"\{[^}]*\}|%[sdr]\b|\.format\(")
-_IS_FRAME = re.compile(rb"[^>\s]\", line \d+(?:, in \S+)?\s*$")
-_IS_NUMBERED = re.compile("[\\s\u2502\u2771>-]{0,12}\\d{1,5}(?: {2,}|\\s*\u2502)".encode())
-_IS_RAISE = re.compile(
-    rb"\W*(?:(?:except|else|if)\b[^:]{0,60}: )?(?:raise [\w.]+\(|assert .*, *\(?f?[\"'])|.*(?:\.expect|\bprint(?:ln!|f)?|panic!)\([\"']"
-)
-_IS_CALL = re.compile(rb"\W*(?![\w.]*(?:Error|Exception) ?\()[A-Za-z_][\w.]* ?\([^\"']*[\"']")
-_IS_TEXT = re.compile(rb"\W*(?:\w+ ?[=,] ?)?[bfr]?[\"'].+[\"'][\]),;}]*\s*$")
-_IS_MADE = re.compile(rb"\W*[\w.]*(?:Error|Exception)\([bfr]?[\"'].*\),\s*$")
-_IS_ROW = re.compile(rb"\s*\|(?:[^|\n]*\|){2,}\s*$")
-_IS_REMEDY = re.compile("\\W{0,8}(?:(?i:fix|solution|workaround)|修复|解决|解決|対処)[^\\w\\s]{0,4}[:\uff1a]".encode())
-_CONTINUES = re.compile(rb"\W*(?i:using|falling back|switching|continuing|defaulting|skipping)\b")
+_CONTINUES = re.compile(rb"\n\W{0,40}(?i:using|falling back|switching|continuing|defaulting|skipping)\b")
 _IS_RAISED_BY_NAME = re.compile(r"(?:\w+\.)*[A-Z]\w*(?:Error|Exception): ")
 _IS_ERROR = re.compile(rb"\W*(?:\w+\.)*[A-Z]\w*(?:Error|Exception): ")
 
@@ -189,7 +179,7 @@ class _Search:
     def look_at(self, chunk: Chunk) -> None:
         possible, texts = self._screen.possible(chunk.lowered)
         self._seen |= texts
-        piece = _Piece(chunk, self.story.read(chunk), self._before, possible)
+        piece = _Piece(chunk, self.story.read(chunk), self._before, possible, Speech(chunk.text))
         self.facts.read(chunk.text, possible)
         for rule in tuple(self._open) if possible else ():
             hit = piece.first_hit(rule, rule.patterns, rule.in_step)
@@ -278,6 +268,7 @@ class _Piece(msgspec.Struct, frozen=True):
     scene: Scene
     before: bytes
     possible: set[Pattern]
+    speech: Speech
 
     def first_hit(self, rule: LogRule, patterns: Sequence[Pattern], in_step: Sequence[Pattern] = ()) -> Hit | None:
         """The first line that a pattern matches; where several match it, the one that the rule names first counts."""
@@ -330,12 +321,14 @@ class _Piece(msgspec.Struct, frozen=True):
     def _weigh(self, rule: LogRule, pattern: Pattern, found: re.Match[bytes]) -> _Weight:
         """What a match is worth: a program printed it because something failed, and neither warns nor shows its source."""
         near, source = self._near(found), self._is_source(found)
-        if _CONTINUES.match(self._next(found)) or any(other.search(near) for other in (_DOES_WITHOUT, *rule.ignore)):
+        goes_on = _CONTINUES.match(self.chunk.text, _end_of_line(self.chunk.text, found.end()))
+        if goes_on or any(other.search(near) for other in (_DOES_WITHOUT, *rule.ignore)):
             return _Weight.NOTHING
-        if _IS_TEMPLATE.search(near) if source else self._is_code(found):
+        if source and is_template(near):
             return _Weight.NOTHING
-        sentence = not pattern.is_quoted_by(found[0]) and self.scene.at(found.start()) is None
-        voice = Voice.PRINTED if source else voice_of(self.chunk.text, *found.span(), sentence=sentence)
+        in_step = self.scene.at(found.start()) is not None
+        sentence = not pattern.is_quoted_by(found[0]) and not in_step
+        voice = Voice.PRINTED if source else self.speech.voice_of(*found.span(), in_step=in_step, sentence=sentence)
         if voice is not Voice.PRINTED:
             return _Weight.SHOWS if voice is Voice.DOUBTFUL else _Weight.TELLS
         begin = self.chunk.text.rfind(b"\n", 0, found.end()) + 1
@@ -349,23 +342,10 @@ class _Piece(msgspec.Struct, frozen=True):
         begin = text.rfind(b"\n", 0, found.end()) + 1
         return text[max(begin, found.start() - _NEAR) : min(_end_of_line(text, found.end()), found.end() + _NEAR)]
 
-    def _next(self, found: re.Match[bytes]) -> bytes:
-        """The end of the line of a match and the next line, where a program says how it continues."""
-        begin = _end_of_line(self.chunk.text, found.end())
-        return self.chunk.text[begin : min(_end_of_line(self.chunk.text, begin + 1), begin + _NEAR)]
-
     def _is_source(self, found: re.Match[bytes]) -> bool:
         """Whether the line is source that a traceback shows: a frame stands before it, or its number in it."""
         line, before = self._lines(found)
-        return not _IS_ERROR.match(line) and bool(_IS_NUMBERED.match(line) or _IS_FRAME.search(before))
-
-    def _is_code(self, found: re.Match[bytes]) -> bool:
-        """Whether the line is of a program that nobody ran here, which raises or calls something with a text, or of a table of advice."""
-        line, before = self._lines(found)
-        called = _IS_CALL.match(line) and line.rstrip().endswith((b")", b");", b","))
-        goes_on = _IS_TEXT.match(line) and before.rstrip().endswith((b"(", b"[", b",", b'"', b"'"))
-        kinds = (_IS_RAISE, _IS_MADE, _IS_ROW, _IS_REMEDY)
-        return bool(called or goes_on or any(kind.match(line) for kind in kinds))
+        return not _IS_ERROR.match(line) and is_shown(line, before)
 
     def _lines(self, found: re.Match[bytes]) -> tuple[bytes, bytes]:
         """The line of a match and the one before it, of long ones what is next to the end of line between them."""
