@@ -36,6 +36,8 @@ _PROMPT = (
     r"|(?:Step \d+/\d+ : |\[\s*(?:[\w-]+ )?\d+/\d+\] )?RUN (?:--\S+ )*|Run |Running command )"
 )
 _BARE = r"(?:sudo (?:-\S+ )*|[A-Z_][A-Z0-9_]*=\S* |time )*(?:\S*[/\\])?(?:python[\d.]*(?:\.exe)? -m )?"
+_FENCE = b"```"
+"""What a passage of output ends with, where a person quotes it: what follows is of another command, or nobody's."""
 _TRACEBACK = "Traceback (most recent call last)"
 _FRAME = re.compile(
     r"File \"(?P<file>[^\"]{1,400})\", line (?P<line>\d+)(?:, in (?P<function>\S{1,100}))?|^(?P<rich>\S{1,400}\.py):\d+ in (?P<name>\S{1,100})"
@@ -51,6 +53,7 @@ _FRAME_PACKAGE = re.compile(
 _ENDS = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|NotFound|Unavailable|Failure)\b")
 _OF_TRACEBACKS = (
     re.escape(_TRACEBACK),
+    r"^```",
     r'^File "',
     r"^\S+\.py:\d+ in \w",
     r"^(?:\w+\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|NotFound|Unavailable|Failure)\b",
@@ -112,7 +115,9 @@ class Story:
         for start, line in islice(_lines_that_begin(chunk), _READ):
             counted, until = counted + chunk.text.count(b"\n", until, start), start
             before, begin = self._step, start
-            if self._take(line, chunk.first + counted + chunk.moved(start)) and before is None and self._step:
+            if chunk.text.startswith(_FENCE, start):
+                self._leave(chunk.first + counted + chunk.moved(start))
+            elif self._take(line, chunk.first + counted + chunk.moved(start)) and before is None and self._step:
                 begin = max(begins[-1], chunk.text.rfind(b"\n\n", 0, start) + 1)
                 self._step.first = chunk.number(begin)
             if self._step is not before:
@@ -163,6 +168,12 @@ class Story:
         if same and now and (now.tool, now.phase, now.package) == (step.tool, step.phase, step.package):
             return
         self._append(step, number)
+
+    def _leave(self, number: int) -> None:
+        """What runs is not told any more."""
+        if self._step is not None:
+            self._step.last = max(self._step.first, number - 1)
+            self._step = None
 
     def _append(self, step: Step, number: int) -> None:
         if self._step is not None:
