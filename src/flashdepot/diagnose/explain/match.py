@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from flashdepot.diagnose.explain import machine
 from flashdepot.diagnose.explain.lines import Chunk
 from flashdepot.diagnose.explain.machine import MachineFacts, Package, package_of
+from flashdepot.diagnose.explain.passage import Passages, Voice
 from flashdepot.diagnose.explain.pattern import Pattern, Screen
 from flashdepot.diagnose.explain.rules import AMD_SIGNS, SENTENCES, SYMPTOM, WINDOWS_SIGNS, LogRule
 from flashdepot.diagnose.explain.source import is_shown, is_template
-from flashdepot.diagnose.explain.speech import Speech, Voice
 from flashdepot.diagnose.explain.steps import Scene, Step, Story
 
 LINE_CAP = 4096
@@ -179,7 +179,7 @@ class _Search:
     def look_at(self, chunk: Chunk) -> None:
         possible, texts = self._screen.possible(chunk.lowered)
         self._seen |= texts
-        piece = _Piece(chunk, self.story.read(chunk), self._before, possible, Speech(chunk.text))
+        piece = _Piece(chunk, self.story.read(chunk), self._before, possible, Passages(chunk.text))
         self.facts.read(chunk.text, possible)
         for rule in tuple(self._open) if possible else ():
             hit = piece.first_hit(rule, rule.patterns, rule.in_step)
@@ -268,7 +268,7 @@ class _Piece(msgspec.Struct, frozen=True):
     scene: Scene
     before: bytes
     possible: set[Pattern]
-    speech: Speech
+    passages: Passages
 
     def first_hit(self, rule: LogRule, patterns: Sequence[Pattern], in_step: Sequence[Pattern] = ()) -> Hit | None:
         """The first line that a pattern matches; where several match it, the one that the rule names first counts."""
@@ -328,7 +328,7 @@ class _Piece(msgspec.Struct, frozen=True):
             return _Weight.NOTHING
         in_step = self.scene.at(found.start()) is not None
         sentence = not pattern.is_quoted_by(found[0]) and not in_step
-        voice = Voice.PRINTED if source else self.speech.voice_of(*found.span(), in_step=in_step, sentence=sentence)
+        voice = Voice.PRINTED if source else self.passages.voice_of(*found.span(), in_step=in_step, sentence=sentence)
         if voice is not Voice.PRINTED:
             return _Weight.SHOWS if voice is Voice.DOUBTFUL else _Weight.TELLS
         begin = self.chunk.text.rfind(b"\n", 0, found.end()) + 1

@@ -283,11 +283,6 @@ def _nameless(pattern: str) -> str:
     return re.sub(r"\?P<\w+>", "?:", pattern)
 
 
-def is_mark(line: str) -> bool:
-    """Whether a line is one by which a tool tells what it does."""
-    return bool(_marks().which.Match(line.encode()))
-
-
 def _mark(line: str) -> tuple[Step, bool] | None:
     text = line.encode()
     for index in sorted(_marks().which.Match(text) or ()):

@@ -1,0 +1,185 @@
+"""What stands around a line of a log, and so who wrote it: a program because something failed, a person, or nobody here.
+
+A cause is claimed only from a program's own line. The same words stand in source, comments, guides, messages of commits
+and stories; there the lines around are source or sentences, or the line is a heading or a row of a table.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import IntEnum
+
+import msgspec
+
+from flashdepot.diagnose.explain.lines import strip_prefixes
+from flashdepot.diagnose.explain.source import is_code, is_comment, is_shown
+from flashdepot.diagnose.explain.speech import QUOTED, asks, goes_on, is_sentence, personal
+
+_READ = 600
+"""Bytes before a match, of it and behind it that are read: a longer line has other sentences there."""
+
+_AROUND, _FEW = 6, 3
+"""Lines before and behind one that tell what it stands among, and of how many in all nothing can be said."""
+
+_LOOKED_AT = 240
+"""Bytes of such a line that are read."""
+
+_DOUBTFUL, _WRITTEN, _RETOLD = 2, 4, 8
+"""From which sums of weights on words in front quote an error, a person wrote a line, and also what it quotes."""
+
+_FENCE = b"```"
+_HEADING = re.compile(r"\s*#+ \S")
+_ROW = re.compile(r"\s*\|(?:[^|\n]*\|){2,}\s*$")
+_WHOLE = re.compile(r"\W*`[^`]+`\W*$")
+_PROMPT = re.compile(
+    r"(?:\(\S+\) ?)*(?:[\w.-]+@[\w.-]+[:~ ][^$#%>]*)?[$%\u276f\u279c] \S|(?:PS )?[A-Z]:\\[^>]*> ?\S|>>> "
+)
+_RAISED = re.compile(
+    r"(?:E +)?(?:\S+:\d+(?::\d+)?: )?(?:(?:\w+\.)*(?:[A-Z]\w*)?(?:Error|Exception|Warning)|(?:fatal |catastrophic )?error): \S"
+)
+"""A line that begins with an error's name, and behind the name's colon says more."""
+_STATES = re.compile(
+    r"(?:(?<![A-Za-z])[A-Z][A-Za-z]*(?:Error|Exception|Warning|Exit)\b"
+    r"|(?<![A-Za-z])(?i:error|fatal|warning|critical|failure)(?: [A-Z]+\d+)?\b\]?) ?(?:: ?|\[|$)|^\S+[:(]\d+|\bpanicked(?: at|:) |^(?i:error|fatal)\b[^.:]{0,40}: "
+)
+"""Where a program's own words begin: the name of an error and a colon, or a file and a line."""
+_PROGRAMS = re.compile(
+    r"(?:Caused by|[\"']?[a-z][\w.+-]*[\"']?): |[A-Z]{4,8}\W|\[?[A-Z] \S+:\d+\]|[\[(]?\d+[-:/]\d|[\[(]\w+[ =\w]*\d[\])]"
+)
+"""How a line begins that a program printed: with its name, a level, a place in its source, or a time."""
+
+
+class Voice(IntEnum):
+    """Whose words a match is: a person's or the source's, a program's that a person quotes or that may be a person's, or a program's."""
+
+    WRITTEN = 0
+    DOUBTFUL = 1
+    PRINTED = 2
+
+
+class _Kind(IntEnum):
+    """What a line is by itself."""
+
+    BLANK = 0
+    OUTPUT = 1
+    SENTENCE = 2
+    SOURCE = 3
+    COMMAND = 4
+
+
+class Passages(msgspec.Struct):
+    """A piece of a log, and what its lines are, as far as somebody asked."""
+
+    text: bytes
+    kinds: dict[int, _Kind] = {}
+
+    def voice_of(self, start: int, stop: int, *, in_step: bool, sentence: bool) -> Voice:
+        """Whose words these bytes are.
+
+        What follows an error's name is a program's, and so is what stands in quotation marks; a sentence around it says that
+        a person quotes it. Of any other line its own words decide.
+
+        :param sentence: what was found are words that anybody may use, and no known program's: they must stand in a line
+            that begins as a program's does, or be all that there is.
+        """
+        text = self.text
+        begin, end = text.rfind(b"\n", 0, stop) + 1, _end_of_line(text, stop)
+        before = text[max(begin, start - _READ) : start].decode(errors="ignore")
+        found = text[start : min(stop, start + _READ)].decode(errors="ignore")
+        behind = text[stop : min(end, stop + _READ)].decode(errors="ignore")
+        line, heading = before + found + behind, _HEADING.match(before + found) is not None
+        states = [one.start() for one in _STATES.finditer(line, 0, len(before) + len(found))]
+        alone, title = begin == 0 and end + 1 >= len(text), begin == 0 and heading
+        if not (alone or title) and self._is_among_others(begin, states=bool(states), in_step=in_step):
+            return Voice.WRITTEN
+        if states or before.endswith(": "):
+            quoting = line[: states[-1]] if states else before
+            return Voice.DOUBTFUL if personal(quoting.rstrip(" :")) >= _DOUBTFUL else Voice.PRINTED
+        if sentence and not (alone or (heading and not asks(line)) or _is_programs(line)):
+            return Voice.WRITTEN
+        around = min(personal(line), personal(f"{before} {behind}"))
+        inside = (one.span() for one in QUOTED.finditer(line))
+        quoted = any(first <= len(before) and len(before) + len(found) <= last for first, last in inside)
+        if around >= (_RETOLD if quoted else _WRITTEN) and not in_step:
+            return Voice.WRITTEN
+        return Voice.DOUBTFUL if heading or (quoted and around >= _DOUBTFUL) else Voice.PRINTED
+
+    def _is_among_others(self, begin: int, *, states: bool, in_step: bool) -> bool:
+        """Whether a line is of source, of a page's headings and tables, or of a text of sentences.
+
+        :param states: it names an error as programs do.
+        """
+        line = self._line(begin)
+        if _HEADING.match(line) or _ROW.match(line) or self._kind(begin) is _Kind.SOURCE:
+            return True
+        kinds = [kind for kind in map(self._kind, self._around(begin)) if kind is not _Kind.BLANK]
+        raised = _RAISED.match(strip_prefixes(line.encode())) is not None
+        source = kinds.count(_Kind.SOURCE)
+        if len(kinds) < _FEW:
+            return False
+        if source > 1 and source * 5 >= len(kinds) * (3 if states or raised else 2):
+            return True
+        if in_step or raised or _Kind.COMMAND in kinds:
+            return False
+        if self._flows(begin):
+            return True
+        return not (states or _WHOLE.match(line) or _is_programs(line)) and kinds.count(_Kind.SENTENCE) * 3 >= len(
+            kinds
+        )
+
+    def _flows(self, begin: int) -> bool:
+        """Whether a sentence goes on from the line before or to the next one."""
+        line, before = self._line(begin), self._line(self._before(begin)) if begin else ""
+        return goes_on(before, line) or goes_on(line, self._line(_end_of_line(self.text, begin) + 1))
+
+    def _around(self, begin: int) -> list[int]:
+        """Where the lines around one begin, up to the fences of a quotation."""
+        lines, at = [], begin
+        for _ in range(_AROUND):
+            if at == 0 or self.text.startswith(_FENCE, at):
+                break
+            at = self._before(at)
+            lines.append(at)
+        at = begin
+        for _ in range(_AROUND):
+            at = _end_of_line(self.text, at) + 1
+            if at >= len(self.text) or self.text.startswith(_FENCE, at):
+                break
+            lines.append(at)
+        return lines
+
+    def _kind(self, begin: int) -> _Kind:
+        if (kind := self.kinds.get(begin)) is None:
+            kind = self.kinds[begin] = self._look(begin)
+        return kind
+
+    def _look(self, begin: int) -> _Kind:
+        line = self._line(begin).rstrip()
+        if not line.strip() or (begin == 0 and _HEADING.match(line)):
+            return _Kind.BLANK
+        if _PROMPT.match(line):
+            return _Kind.COMMAND
+        if is_shown(line.encode(), self.text[max(self._before(begin), begin - _LOOKED_AT) : begin]):
+            return _Kind.OUTPUT
+        following = _end_of_line(self.text, begin) + 1
+        comment = begin and is_comment(line) and self.text[following : following + 1] not in (b"\n", b"")
+        if comment or is_code(strip_prefixes(line.encode())):
+            return _Kind.SOURCE
+        return _Kind.SENTENCE if is_sentence(line) else _Kind.OUTPUT
+
+    def _line(self, begin: int) -> str:
+        return self.text[begin : min(_end_of_line(self.text, begin), begin + _LOOKED_AT)].decode(errors="ignore")
+
+    def _before(self, begin: int) -> int:
+        """Where the line before begins."""
+        return self.text.rfind(b"\n", 0, max(0, begin - 1)) + 1
+
+
+def _is_programs(line: str) -> bool:
+    """Whether a line begins as a program's does."""
+    return any(map(_PROGRAMS.match, (line, strip_prefixes(line.encode()))))
+
+
+def _end_of_line(text: bytes, position: int) -> int:
+    end = text.find(b"\n", position)
+    return end if end >= 0 else len(text)
