@@ -13,7 +13,7 @@ import msgspec
 
 from flashdepot.diagnose.explain.lines import strip_prefixes
 from flashdepot.diagnose.explain.source import is_code, is_comment, is_shown
-from flashdepot.diagnose.explain.speech import QUOTED, asks, goes_on, is_sentence, personal
+from flashdepot.diagnose.explain.speech import QUOTED, asks, continues, is_sentence, personal
 
 _READ = 600
 """Bytes before a match, of it and behind it that are read: a longer line has other sentences there."""
@@ -128,9 +128,9 @@ class Passages(msgspec.Struct):
         )
 
     def _flows(self, begin: int) -> bool:
-        """Whether a sentence goes on from the line before or to the next one."""
+        """Whether a sentence continues from the line before or to the next one."""
         line, before = self._line(begin), self._line(self._before(begin)) if begin else ""
-        return goes_on(before, line) or goes_on(line, self._line(_end_of_line(self.text, begin) + 1))
+        return continues(before, line) or continues(line, self._line(_end_of_line(self.text, begin) + 1))
 
     def _around(self, begin: int) -> list[int]:
         """Where the lines around one begin, up to the fences of a quotation."""

@@ -16,7 +16,7 @@ _FEW = 5
 """Plain words that a sentence has."""
 
 _WRAPPED = range(46, 130)
-"""How long a line is where the next one goes on with its sentence."""
+"""How long a line is where the next one continues its sentence."""
 
 _WEIGHTS = {word: int(weight) for weight, words in SENTENCES.voices.items() for word in words.split()}
 _WORD = re.compile(r"\b[A-Za-z][a-z]*(?:'[a-z]+)?\b")
@@ -31,7 +31,7 @@ _GOES_ON_AS = re.compile(r"\s*[a-z`'\"(]")
 
 
 def personal(line: str) -> float:
-    """The sum of the weights of a line's own words, those of what it quotes left out: of a program's below 2, as a rule."""
+    """The sum of the weights of a line's own words, those of what it quotes left out: usually below 2 for a program's."""
     said = QUOTED.sub(" ", line)
     total: float = sum(_WEIGHTS.get(word, 0) for word in set(_WORD.findall(said.lower())))
     total += 6 * bool(_ASKS.search(said) or _IDEOGRAPHS.search(said)) - 2 * bool(_COLON.search(said))
@@ -48,8 +48,8 @@ def is_sentence(line: str) -> bool:
     return personal(line) >= 1 and len(_PLAIN.findall(line)) >= _FEW
 
 
-def goes_on(line: str, following: str) -> bool:
-    """Whether a sentence that anybody may write goes on in the next line."""
+def continues(line: str, following: str) -> bool:
+    """Whether a sentence that anybody may write continues in the next line."""
     plain = len(_PLAIN.findall(line))
     ends = _GOES_ON.search(line) is not None and _GOES_ON_AS.match(following) is not None
     return len(line) in _WRAPPED and ends and plain > _FEW and plain * 2 > len(line.split())

@@ -170,7 +170,7 @@ class Story:
         self._append(step, number)
 
     def _leave(self, number: int) -> None:
-        """What runs is not told any more."""
+        """From here on it is not known what runs."""
         if self._step is not None:
             self._step.last = max(self._step.first, number - 1)
             self._step = None
