@@ -146,7 +146,7 @@ def _request(row: Mapping[str, str], path: Path) -> LibraryRequest:
         raise UsageError(f"{path}: {named}: {error.message}", hint=error.hint) from None
     if request.arch is None or request.arch is Gpus.NATIVE:
         raise UsageError(
-            f"{path}: {named}: it says for which GPUs by no 'arch', and the ones of this machine are not those of others.",
+            f"{path}: {named}: it names no GPUs with 'arch', and this machine's are not those of others.",
             hint='Name them, as in arch = ["80,86,89,90,120"]. All that flash-attn runs on: arch = ["universal"]',
         )
     return request
@@ -201,7 +201,7 @@ def library_problems(binaries: tuple[Binary, ...], manifest: Manifest) -> Iterat
     if set(code) != set(manifest.sass):
         yield f"{name} has machine code for {spell(code) or 'no GPU'}, and its manifest says {spell(manifest.sass)}"
     if library.torch_symbols:
-        yield f"{name} takes {min(library.torch_symbols)} from torch, and works with any torch only without"
+        yield f"{name} takes {min(library.torch_symbols)} from torch, and would not work with every torch"
 
 
 REPORT_NAME = "flashdepot-publish.json"

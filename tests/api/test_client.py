@@ -44,13 +44,13 @@ def test_a_long_build_needs_a_yes_and_a_keyword_says_it(client, tmp_path) -> Non
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda c: c.get(archs="90"), "'archs' is nothing that a library has.*Did you mean 'arch'"),
+        (lambda c: c.get(archs="90"), "'archs' is not an option of a library.*Did you mean 'arch'"),
         (lambda c: c.check("nothing.whl"), "nothing.whl cannot be read"),
         (lambda c: c.check(["nothing.whl"]), "nothing.whl cannot be read"),
         (lambda c: c.doctor("fly"), "'fly' is not an intention"),
         (lambda c: c.install(), "cannot be changed"),
         (lambda c: c.plan_install(), "cannot be changed"),
-        (lambda c: c.wheel(archs="90"), "'archs' is nothing that a library has"),
+        (lambda c: c.wheel(archs="90"), "'archs' is not an option of a library"),
         (lambda _: Client(build="perhaps"), "expected never, ask, always"),
         (lambda _: Client(host="nowhere.json").environment, "There is no host record nowhere.json"),
         (lambda _: Client(gpu="RTX").environment, "RTX"),

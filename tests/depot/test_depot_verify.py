@@ -101,7 +101,7 @@ def test_a_record_under_another_key_than_its_contents_give_is_damaged(depot, tmp
     record = record_unit(depot, tmp_path)
     path = depot.layout.action(record.action_key)
     rewrite_record(path, lambda data: data | {"inputs": {"{upstream}/a.h": "7" * 64}})
-    assert "do not give the key" in verify(depot).problems[0]
+    assert "do not match its key" in verify(depot).problems[0]
 
 
 @pytest.mark.parametrize("damage", [truncate, Path.unlink])

@@ -483,7 +483,7 @@ def test_the_python_and_torch_of_a_record_are_asked(tmp_path) -> None:
     assert report.verdict is MISFIT
     assert "Python 3.12" in lines(report, "tags")[0].has
     assert json.dumps(report.to_json())
-    assert Version("2.9") <= place_of(host=record).torch.torch.release  # type: ignore[union-attr]
+    assert Version("2.9") <= place_of(None, NamedFacts(), record)[0].torch.torch.release  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(

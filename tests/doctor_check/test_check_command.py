@@ -74,7 +74,7 @@ def test_what_cannot_be_known_has_an_exit_code_of_its_own(tmp_path) -> None:
         (["FILE", "--torch", "new"], "'new' is not a version of PyTorch"),
         (["FILE", "--torch", "2"], "'2' is not a version of PyTorch"),
         (["FILE", "--gpu", "hopper"], "'hopper' is not a GPU architecture"),
-        (["FILE", "--python", "true"], "does not answer as a Python does"),
+        (["FILE", "--python", "true"], "does not answer like a Python"),
         (["FILE", "--host", "/nowhere.json"], "flashdepot host --save"),
     ],
 )

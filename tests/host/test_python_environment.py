@@ -205,7 +205,7 @@ def test_what_is_not_an_interpreter_is_wrong_usage(tmp_path) -> None:
 def test_a_program_that_is_not_a_python_is_refused(tmp_path) -> None:
     program = put(tmp_path / "python", b"#!/bin/sh\necho surprise >&2\n")
     program.chmod(0o755)
-    with pytest.raises(UsageError, match="does not answer as a Python does: surprise"):
+    with pytest.raises(UsageError, match="does not answer like a Python: surprise"):
         look_for_python(str(program))
 
 

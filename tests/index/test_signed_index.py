@@ -86,7 +86,7 @@ def test_a_signature_of_other_bytes_is_not_shown(maker, publish, public, key) ->
 
 
 def test_wheels_and_a_remote_are_not_taken_at_once(maker, public, publish) -> None:
-    with pytest.raises(UsageError, match="the one or the other"):
+    with pytest.raises(UsageError, match="not both in one run"):
         api.index(public, [maker.make().path], source="team", depot=maker.depot)
     with pytest.raises(UsageError, match="There is no remote 'team'"):
         api.index(public, source="team", depot=maker.depot)

@@ -240,7 +240,7 @@ def test_a_record_that_cannot_be_fetched_is_said(command, releases, published, e
     releases("2.8.3")
     published.server.files[f"/api/repos/{RELEASES}/tags/v2.8.3"] = b"<html>a proxy</html>"
     done = command()
-    assert_ends(done, 6, "does not answer as its API does")
+    assert_ends(done, 6, "does not answer like its API")
 
 
 @pytest.mark.parametrize(("collection", "origin"), [("mjun0812", Origin.COMMUNITY), ("official", Origin.OFFICIAL)])

@@ -322,7 +322,7 @@ print(json.dumps({"gpu": "a GPU", "rows": rows + [{"ok": None, "what": "kv", "dt
     ("mode", "said"),
     [
         ("right", "2 1"),
-        ("memory", "the GPU has no memory to spare now"),
+        ("memory", "the GPU has no free memory now"),
         ("crash", "does not compute: .*illegal memory access"),
         ("wrong", "computes wrong numbers on a GPU: 1 of 3; the first: bf16 backward"),
     ],

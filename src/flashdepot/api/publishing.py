@@ -85,7 +85,7 @@ def index(
     :raises IncompatibleError: when there is nothing to put there.
     """
     if wheels and source:
-        raise UsageError("Wheels were named, and a remote: an index takes the one or the other in one run.")
+        raise UsageError("An index takes the wheels that are named, or a remote's libraries, not both in one run.")
     remote = remotes_of(depot, events).named(source) if source else None
     if remote is not None:
         require_reach(remote, "Reading")

@@ -205,7 +205,7 @@ class ElfFile:
         budget = NameBudget(names, "dynamic names")
         texts = tuple(budget.spend(names.text(value, "dynamic names")) for key, value in self._dynamic if key == tag)
         if any(len(part) > _NAME_MAX for text in texts for part in re.split("[/:]", text)):
-            raise self._window.damaged("it names a file by more letters than a file can have")
+            raise self._window.damaged("a file's name in it is longer than a name can be")
         return texts
 
     @cached_property
@@ -312,7 +312,7 @@ def _demangler() -> Callable[..., bytes | None]:
         demangle = CDLL("libstdc++.so.6")["__cxa_demangle"]
     except OSError as error:
         raise MissingToolError(
-            f"Names of C++ cannot be read here: {error}.", hint="Install the C++ library: apt install libstdc++6"
+            f"C++ names cannot be read here: {error}.", hint="Install the C++ library: apt install libstdc++6"
         ) from error
     demangle.restype = c_char_p
     return demangle

@@ -124,7 +124,7 @@ class _Reading:
             if not name or PurePosixPath(name).name in _UNRECORDED:
                 continue
             if self._rows.setdefault(name, (digest, size)) != (digest, size):
-                self._problems.append(f"RECORD lists '{name}' twice, and says two things")
+                self._problems.append(f"RECORD lists '{name}' twice, with different contents")
 
     def _refuse_large_text(self, info: zipfile.ZipInfo) -> None:
         if info.file_size > _TEXT_LIMIT:

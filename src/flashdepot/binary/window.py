@@ -60,7 +60,7 @@ class Window(msgspec.Struct, frozen=True):
         begin = self.start + offset
         end = self.data.find(b"\0", begin, min(begin + _NAME_LIMIT, self.start + self.size))
         if end < 0:
-            raise self.damaged(f"a name in its {what} does not end")
+            raise self.damaged(f"a name in its {what} is not terminated")
         return bytes(self.data[begin:end]).decode("utf-8", "replace")
 
     def find(self, wanted: bytes, offset: int) -> int:

@@ -212,7 +212,7 @@ def connect(farm: str) -> Cluster:
         reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
         raise NetworkError(
             f"No Dask scheduler answers at {address}: {reason}.",
-            hint="Start one there ('dask scheduler', which prints its address) and look that no firewall is between; "
+            hint="Start one there ('dask scheduler', which prints its address) and check that no firewall is in between; "
             "or compile on this machine: without --farm",
         ) from error
     return Cluster(client, address)

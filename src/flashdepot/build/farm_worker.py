@@ -152,7 +152,7 @@ class _Bench:
         for left in (task.log, *task.made.values()):
             left.unlink(missing_ok=True)
         if not wanted:
-            raise RuntimeError("nobody wants this any more")
+            raise RuntimeError("this was cancelled")
         return done
 
     def end(self) -> None:

@@ -104,7 +104,7 @@ class Pages:
             page = reader(json.loads(answer.body))
         except (ValueError, RecursionError) as error:
             raise NetworkError(
-                f"{url} does not answer as its API does: {error}.",
+                f"{url} does not answer like its API: {error}.",
                 hint="A proxy may have answered in its place. What was known before is kept; try again later.",
             ) from error
         fresh = _Kept(answer.etag, answer.next, page.files, page.strange, __version__)

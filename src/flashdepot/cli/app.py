@@ -154,7 +154,7 @@ COMMANDS: Mapping[str, CommandTable] = {
         "wheel": ("library_commands", "Make a wheel that works with every torch and every Python."),
         "index": ("publish_commands", "Write a package index of your wheels, for pip and uv."),
         "publish": ("publish_commands", "Make, verify and push all that a matrix file asks for."),
-        "remote": ("trust_commands", "Name the places from which libraries are fetched."),
+        "remote": ("trust_commands", "List, add or remove places to fetch libraries from."),
         "keys": ("trust_commands", "Make the key that signs, and choose whose you trust."),
     },
     "Something is wrong": {
@@ -165,7 +165,7 @@ COMMANDS: Mapping[str, CommandTable] = {
     },
     "This machine": {
         "depot": ("depot_commands", "Inspect, check and clean what is stored here."),
-        "trust": ("trust_commands", "Allow a flashdepot.toml what needs a yes: compilers, sources."),
+        "trust": ("trust_commands", "Allow a flashdepot.toml to name compilers and sources."),
     },
 }
 

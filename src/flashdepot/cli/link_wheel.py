@@ -75,7 +75,7 @@ def _require_fit(report: Report, *, force: bool) -> None:
         say(f"Forced, although this will fail:\n{describe(report, verbose=False)}")
         return
     hint = (
-        "" if report.verdict is Outcome.DAMAGED else "Take the wheel or the --python that fits, or see it fail: --force"
+        "" if report.verdict is Outcome.DAMAGED else "Use a wheel or a --python that fits, or link it anyway: --force"
     )
     raise error(f"{describe(report, verbose=False)}", hint=hint)
 

@@ -72,7 +72,7 @@ def _written(manifest: Manifest, written: Vendored) -> View:
         if left_out := ignored(root, paths):
             warn(
                 f"A .gitignore leaves {len(left_out)} of the files out of the repository, {left_out[0]} among them. "
-                f"Add them all the same: git add --force {written.directory}"
+                f"Add them anyway: git add --force {written.directory}"
             )
         if has_lfs_filter(root) is False:
             warn("Git LFS is not set up here, so git would keep the libraries itself. Before git add: git lfs install")

@@ -75,7 +75,7 @@ def _require(folder: Path, status: os.stat_result, root: Path, environment: Mapp
     else:
         return
     raise IntegrityError(
-        f"{folder} may be written by {who}: libraries that you take from it could be anybody's.",
+        f"{folder} may be written by {who}: anybody could have made the libraries in it.",
         hint=f"chmod -R {mode} {shlex.quote(str(root))}; to share libraries: flashdepot remote add NAME file:///FOLDER",
     )
 
@@ -90,7 +90,7 @@ def _trusted(environment: Mapping[str, str]) -> set[int]:
     try:
         named = {int(name) if name.isdecimal() else pwd.getpwnam(name).pw_uid for name in names}
     except KeyError as error:
-        raise UsageError(f"{TRUSTED_USERS} names a user, and there is no such user: {error}.") from None
+        raise UsageError(f"{TRUSTED_USERS} names a user that does not exist: {error}.") from None
     return named | trusted_users()
 
 

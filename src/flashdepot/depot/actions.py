@@ -72,7 +72,7 @@ class ActionRecord(msgspec.Struct, frozen=True):
         if "object" not in record.outputs:
             raise ValueError("it names no object")
         if record.action_key != action_key(record.intent_key, record.inputs):
-            raise ValueError("its contents do not give the key that it has")
+            raise ValueError("its contents do not match its key")
         return record
 
 

@@ -75,7 +75,7 @@ class Blobs:
         blob = self.find(digest)
         if blob is None:
             raise IntegrityError(
-                f"The depot {self._layout.root} has no undamaged blob {digest}, which a record of it needs.",
+                f"Blob {digest} of the depot {self._layout.root} is missing or damaged, and a record needs it.",
                 hint="Run the same command again: what is missing is made again. "
                 "'flashdepot depot verify' shows what else is damaged.",
             )

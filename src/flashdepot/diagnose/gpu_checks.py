@@ -58,14 +58,14 @@ def presence(case: Case) -> Iterator[Diagnosis]:
     hidden = record.variables.get("CUDA_VISIBLE_DEVICES")
     if record.gpus and hidden is not None and hidden.strip() in _NO_GPU and case.intention is Intention.RUN:
         seen = f"CUDA_VISIBLE_DEVICES is '{hidden}'."
-        yield blocker("gpu-missing", seen, "CUDA shows a program no GPU then.", "unset CUDA_VISIBLE_DEVICES")
+        yield blocker("gpu-missing", seen, "CUDA then shows programs no GPU.", "unset CUDA_VISIBLE_DEVICES")
     if record.gpus:
         return
     if case.intention is Intention.RUN:
         yield _absent(case)
     elif case.intention is Intention.INSTALL:
         why = "It can be installed, but not checked here without a GPU."
-        yield note("gpu-missing", _absent(case).observed, why, "flashdepot doctor run says what running takes.")
+        yield note("gpu-missing", _absent(case).observed, why, "See what running needs: flashdepot doctor run")
 
 
 def _absent(case: Case) -> Diagnosis:
@@ -78,15 +78,15 @@ def _absent(case: Case) -> Diagnosis:
         seen = "This machine has no NVIDIA GPU: there is none on its PCI bus."
         return misfit("gpu-missing", seen, why, "Use a machine with one, from the A100 or RTX 30 on.")
     if record.container:
-        seen = f"No NVIDIA GPU is to be seen in this container ({record.container})."
+        seen = f"No NVIDIA GPU is visible in this container ({record.container})."
         fix = _GIVE_GPU.get(record.container, "Start the container with access to the host's GPUs and driver.")
         return blocker("driver-missing", seen, why, fix)
     if record.wsl:
-        seen = "No NVIDIA GPU is to be seen in the Windows Subsystem for Linux."
+        seen = "No NVIDIA GPU is visible in the Windows Subsystem for Linux."
         fix = "Install NVIDIA's driver on Windows (none in Linux), then: wsl --update && wsl --shutdown"
         return blocker("driver-missing", seen, why, fix)
     if record.driver is not None:
-        seen = f"NVIDIA driver {record.driver} is here and serves no GPU."
+        seen = f"NVIDIA driver {record.driver} is installed and serves no GPU."
         return blocker("gpu-missing", seen, why, "See what it says: nvidia-smi; dmesg | grep -i nvrm")
     seen = "This machine has an NVIDIA GPU and no driver." if record.nvidia_devices else "No NVIDIA driver was found."
     command = next((f": {command}" for name, command in _INSTALL_DRIVER.items() if name in record.os_name), ".")

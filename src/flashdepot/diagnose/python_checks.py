@@ -25,9 +25,9 @@ def of_environment(case: Case) -> Iterator[Diagnosis]:
     """All that concerns the environment that something is to be installed into."""
     python = case.python
     if python is None:
-        seen = case.record.no_python or "Nothing is known of a Python environment."
+        seen = case.record.no_python or "No Python environment is known."
         fix = "flashdepot doctor install --python /path/to/python"
-        yield blocker("python-missing", seen, "It is not known what an installation would meet.", fix)
+        yield blocker("python-missing", seen, "So it is not known what would prevent an installation.", fix)
         return
     yield from _interpreter(case, python)
     yield from _environment(case, python)
@@ -105,7 +105,7 @@ def source_build(case: Case) -> Iterator[Diagnosis]:
         fix = f"For a source build: {_install(python, *lacking)}"
         yield note("build-dep-missing", seen, why, fix)
     if "pip" not in python.packages and "uv" in python.installers:
-        why = "uv builds in isolation, where upstream's setup.py finds no torch; wheels are not concerned."
+        why = "uv builds in isolation, where upstream's setup.py finds no torch; wheels are not affected."
         fix = "For a source build: uv pip install --no-build-isolation flash-attn"
         yield note("uv-build-isolation", "The environment has uv and no pip.", why, fix)
 
@@ -188,7 +188,7 @@ def _builds(python: PythonEnvironment) -> Iterator[Diagnosis]:
         yield warning("extension-not-built", seen, why, _install(python, "--reinstall", "flash-attn"))
     elif two and not version:
         seen = f"{two[0]} belongs to no installed flash-attn."
-        why = "Python imports it whatever is installed, and it may be of another PyTorch."
+        why = "Python imports it no matter what is installed, and it may be of another PyTorch."
         yield warning("extension-version-mixup", seen, why, f"Delete it: rm {two[0]}")
     elif version:
         why = "An installation replaces it."

@@ -168,7 +168,7 @@ def install_disks(case: Case) -> Iterator[Diagnosis]:
         why = (
             "upstream's setup.py renames the wheel that it fetched from one to the other: 'Invalid cross-device link'."
         )
-        fix = f"Should pip say so, first: {_temporary(case, str(cache.path))} (flashdepot copies, and is not concerned)"
+        fix = f"If pip says so, first: {_temporary(case, str(cache.path))} (flashdepot copies, and is not affected)"
         yield note("cross-device-link", seen, why, fix)
 
 

@@ -99,7 +99,7 @@ def torch_cuda(case: Case) -> Iterator[Diagnosis]:
     if torch is None or torch.cuda is None or toolkit is None or torch.cuda.major == toolkit.version.major:
         return
     seen = f"PyTorch {torch.version} is built with CUDA {torch.cuda}, the first toolkit here is {toolkit.version}."
-    why = "upstream's own build refuses that; flashdepot's library has no torch in it and is not concerned."
+    why = "upstream's own build refuses that; flashdepot's library has no torch in it and is not affected."
     yield note("cuda-torch-mismatch", seen, why, "Use flashdepot get, or a toolkit of PyTorch's CUDA.")
 
 
@@ -187,7 +187,7 @@ def folders(case: Case) -> Iterator[Diagnosis]:
     """The limit of Windows for the length of paths."""
     if case.record.platform.system == "windows" and case.record.long_paths is False:
         seen = "Windows takes no paths of more than 260 characters here."
-        why = "Source trees with their submodules have longer ones: files of them seem not to be there."
+        why = "Source trees with their submodules have longer ones: files in them seem to be missing."
         fix = (
             "As administrator: reg add HKLM\\SYSTEM\\CurrentControlSet\\Control\\FileSystem /v LongPathsEnabled "
             "/t REG_DWORD /d 1 /f   For git: git config --system core.longpaths true"
@@ -227,7 +227,7 @@ def rust(case: Case) -> Iterator[Diagnosis]:
 def large_files(case: Case) -> Iterator[Diagnosis]:
     """git without its extension for large files."""
     if case.has_program("git") and case.has_program("git-lfs") is False:
-        why = "Libraries that a repository keeps in LFS are three-line text files then, and linkers say strange things."
+        why = "Libraries that a repository keeps in LFS are three-line text files then, and linkers report confusing errors."
         fix = "Install git-lfs, then: git lfs install && git lfs pull"
         yield note("lfs-pointer", "git is here, git-lfs is not.", why, fix)
 

@@ -71,7 +71,7 @@ _DISK_ERRORS: tuple[tuple[set[str], str, str], ...] = (
     (
         {"EIO", "ESTALE", "EUCLEAN"},
         "read or written",
-        "See what the system's log says of it ('dmesg'), or use a depot on another disk: --depot DIR",
+        "See what the system's log says about it ('dmesg'), or use a depot on another disk: --depot DIR",
     ),
     ({"EFBIG"}, "written", "'ulimit -f' is the limit of this shell; the file system may have one as well."),
     ({"EMFILE", "ENFILE"}, "opened", "'ulimit -n' is the limit of this shell: ulimit -n 1024"),

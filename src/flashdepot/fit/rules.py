@@ -67,7 +67,7 @@ def judge_code(facts: Environment, need: CodeNeed) -> Diagnosis | None:
         if gpu in _TEGRA and not any(
             code.runs_on(gpu) and Architecture(code.major, code.minor) in _TEGRA for code in need.sass
         ):
-            text = f"Its machine code is for {wants}, and a Jetson ({gpu.dotted}) is not promised to run that."
+            text = f"Its machine code is for {wants}, and a Jetson ({gpu.dotted}) is not guaranteed to run it."
             return Diagnosis.uncertain("sass", wants, str(gpu), text, Command("get", {"arch": str(gpu)}))
     return None
 
@@ -141,8 +141,8 @@ def judge_libc(facts: Environment, need: LibcNeed) -> Diagnosis | None:
         fix = f"Use a system with the GNU C library {oldest} or newer, such as a newer container image."
         return Diagnosis.misfit("libc", str(oldest), str(facts.libc), text, fix)
     text = (
-        f"It was built on {need.builder}, and certainly runs with the GNU C library {certain}; whether it does "
-        f"with {facts.libc}, its bytes tell."
+        f"It was built on {need.builder}, and certainly runs with the GNU C library {certain}; only its bytes "
+        f"tell whether it does with {facts.libc}."
     )
     return Diagnosis.uncertain("libc", str(certain), str(facts.libc), text, "flashdepot check FILE, after fetching it")
 
@@ -269,7 +269,7 @@ def judge_torch(facts: Environment, need: TorchNeed) -> Diagnosis | None:
         return Diagnosis.uncertain("torch", "not known", torch.minor, text, "flashdepot check FILE, after fetching it")
     if need.minor != torch.minor:
         text = f"It is built for torch {need.minor}, and this is {torch.version}: their C++ interfaces differ."
-        return Diagnosis.misfit("torch", need.minor, torch.minor, text, f"With torch {need.minor} it could.")
+        return Diagnosis.misfit("torch", need.minor, torch.minor, text, f"It would fit torch {need.minor}.")
     if not torch.is_release:
         text = f"It is built for the release of torch {need.minor}, and this is {torch.version}, of another build."
         return Diagnosis.uncertain("torch", need.minor, torch.version, text, "flashdepot check FILE, after fetching it")
@@ -304,7 +304,7 @@ def judge_cuda(facts: Environment, need: CudaNeed) -> Diagnosis | None:
     if major == str(torch.cuda.major):
         return None
     text = f"It is built for CUDA {cuda}, and torch {torch.version} brings CUDA {torch.cuda}."
-    fix = f"With a torch that is built with CUDA {major} it could."
+    fix = f"It would fit a torch that is built with CUDA {major}."
     return Diagnosis.misfit("cuda", major, str(torch.cuda.major), text, fix)
 
 

@@ -98,7 +98,7 @@ def probe_python(program: Path) -> PythonEnvironment:
         found = read(answer.document, PythonEnvironment)
     except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:
         raise UsageError(
-            f"'{program}' does not answer as a Python does: {answer.last_words}.",
+            f"'{program}' does not answer like a Python: {answer.last_words}.",
             hint="Name an interpreter of Python 3.7 or newer: --python /path/to/python",
         ) from error
     installers = ("uv", *found.installers) if shutil.which("uv") else found.installers
@@ -129,7 +129,7 @@ def _nearest(folder: Path, name: str) -> ChosenPython | None:
             continue
         for path in (venv, found.parent, found, venv / "pyvenv.cfg"):
             if path.is_file() | path.is_dir() and (reason := planted(path)):
-                why = f"{path} is not trusted, because {reason}; to use it all the same, name it: --python {venv}"
+                why = f"{path} is not trusted, because {reason}; to use it anyway, name it: --python {venv}"
                 return ChosenPython(None, why)
         return ChosenPython(found, f"the nearest {name}")
     return None

@@ -176,7 +176,7 @@ def _add(held: dict[str, LocalFile], wheel: LocalFile) -> None:
     if there.row.sha256 != wheel.row.sha256:
         raise UsageError(
             f"{wheel.path} has other bytes than the {wheel.name} of the index: SHA-256 {wheel.row.sha256}, there "
-            f"{there.row.sha256}. A name stands for the same bytes forever.",
+            f"{there.row.sha256}. A published name never gets other bytes.",
             hint="Make the wheel again with this flashdepot, or begin another index.",
         )
 

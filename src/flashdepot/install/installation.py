@@ -121,10 +121,10 @@ def verify_numbers(environment: PythonEnvironment, imported: Imported, *, has_gp
         document = run_script(environment.executable, "numeric.py", timeout=_TIMEOUT)
     except FlashdepotError as error:
         if "out of memory" in error.message:
-            return Numbers(not_run="the GPU has no memory to spare now")
+            return Numbers(not_run="the GPU has no free memory now")
         raise IntegrityError(
             f"flash_attn {imported.version} imports in {environment.prefix} and does not compute: {error.message}",
-            hint="The environment is as it was. 'flashdepot check' tells whether the wheel has code for this GPU.",
+            hint="The environment is as it was. 'flashdepot check' says whether the wheel has code for this GPU.",
         ) from error
     rows = document["rows"]
     if wrong := [row for row in rows if row["ok"] is False]:

@@ -106,7 +106,7 @@ def _require_replaceable(distribution: Distribution, environment: PythonEnvironm
     version, python = distribution.version, environment.executable
     if (distribution.read_text("INSTALLER") or "").strip() == "conda":
         raise UsageError(
-            f"flash-attn {version} in {environment.prefix} was installed by conda, whose records would go wrong.",
+            f"flash-attn {version} in {environment.prefix} was installed by conda, whose records would become wrong.",
             hint=f"Remove it first: conda remove --prefix {environment.prefix} flash-attn",
         )
     if distribution.files is None:
@@ -200,7 +200,7 @@ def _conda(prefix: Path, marker: Path) -> Keeper:
     if ".pixi" in prefix.parts:
         command = "pixi add --pypi 'flash-attn @ {wheel}'"
         return Keeper("pixi", marker, "'pixi install' may take it away when it solves again.", command)
-    consequence = "'conda list' shows it as one of pypi's, and conda's solver does not count with it."
+    consequence = "'conda list' shows it as a package from PyPI, and conda's solver ignores it."
     command = "in environment.yml, under '- pip:', the line '- flash-attn @ {wheel}'"
     return Keeper("conda", marker, consequence, command)
 

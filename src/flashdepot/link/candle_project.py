@@ -322,7 +322,7 @@ def folder_notes(crate: Path | None, nvcc: str | None, version: str) -> list[str
         found.append(NO_NVCC)
     if crate is None:
         found.append(
-            f"The sources of {CRATE} {version} were not found, so the archive is as new as now. After a git checkout or "
+            f"The sources of {CRATE} {version} were not found, so the archive has the current time. After a git checkout or "
             "a cargo fetch that is later, run this command again (--crate names the sources of a git dependency)."
         )
     return found

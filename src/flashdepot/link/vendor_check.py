@@ -242,7 +242,7 @@ def _upstream(manifest: Manifest, request: Request, newest: str, c_layer: str) -
     elif made != newest and manifest.upstream.origin == PUBLISHED:
         yield Change("flash-attn", made, newest, False, "no version was asked for; this is the newest that is known")
     if manifest.c_layer != c_layer:
-        why = "its header is its own; another flashdepot wrote the C layer around the kernels differently"
+        why = "its header belongs to it; another release of flashdepot has another C layer around the kernels"
         yield Change("C layer", f"{manifest.c_layer[:12]} (flashdepot {manifest.flashdepot})", c_layer[:12], False, why)
 
 

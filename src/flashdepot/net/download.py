@@ -123,7 +123,7 @@ class _Transfer:
                     patience.refill()
                 patience.endure(error)
                 if have and not isinstance(error, requests.HTTPError):
-                    self.on_note(f"The connection was lost at {have} bytes of {self.destination.name}: going on.")
+                    self.on_note(f"The connection was lost at {have} bytes of {self.destination.name}: continuing.")
 
     def _receive(self) -> None:
         """Ask once, and write what comes."""

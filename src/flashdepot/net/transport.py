@@ -205,7 +205,7 @@ class _Session(requests.Session):
         except requests.RequestException:
             raise
         except Exception as error:
-            message = f"it answers what cannot be used ({error})"
+            message = f"its answer cannot be used ({error})"
             raise requests.exceptions.InvalidURL(message, request=request) from error
 
     def _judge_redirect(self, response: requests.Response, *_: Any, **__: Any) -> None:

@@ -39,7 +39,7 @@ _LONGEST_MANIFEST = 8 << 20
 _LONGEST_NAMES = 4 << 20
 _SECONDS_PER_RECORD = 0.25
 _PUSH_AGAIN = "Let its builder push again: flashdepot depot push"
-_REPAIR = "Who has it whole can repair it: flashdepot depot push --verify"
+_REPAIR = "Anyone who has it intact can repair it: flashdepot depot push --verify"
 
 
 class SignedLibrary(msgspec.Struct, frozen=True):

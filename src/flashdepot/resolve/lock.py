@@ -185,7 +185,7 @@ class _FactsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """:raises ValueError: for facts of a torch that is not named."""
         of_torch = (self.accelerator, self.cuda, self.cxx11_abi)
         if self.torch is None and any(fact is not None for fact in of_torch):
-            raise ValueError("facts.torch is missing, and facts of it are there")
+            raise ValueError("facts.torch is missing, and other facts of torch are there")
         return Environment(
             platform=self.platform,
             libc_name=self.libc_name,

@@ -32,7 +32,7 @@ from flashdepot.toolchain.choose import OLDER_CUDA, asks_machine, foresee_toolch
 from flashdepot.toolchain.targets import TARGETS
 from flashdepot.toolchain.wheels import provided_version
 
-_PROVEN = Platform("linux", "x86_64")
+_TESTED = Platform("linux", "x86_64")
 """Where flashdepot's own builds have been seen to work."""
 
 _UPSTREAM_TARGETS = {True: 4, False: 2}
@@ -186,14 +186,14 @@ def _build_place(facts: Environment, host: HostRecord) -> Iterator[Diagnosis]:
     """Whether that machine can compile for the platform that was asked for, and has been seen to."""
     wanted = str(facts.platform or host.platform)
     if wanted not in map(str, TARGETS):
-        text = f"It would be compiled on this machine, {host.platform}, and is wanted on {wanted}."
+        text = f"It would be compiled on this machine, {host.platform}, and is needed on {wanted}."
         yield Diagnosis.misfit("build-place", str(host.platform), wanted, text, f"Build it on Linux: --target {wanted}")
     elif host.libc_name == "musl":
         text = "NVIDIA's compiler needs the GNU C library, and this system has musl."
         yield Diagnosis.misfit("build-place", "glibc", "musl", text, "Use a distribution with the GNU C library.")
-    elif host.platform != _PROVEN and host.platform.system != "windows":  # there the toolchain is refused
-        text = f"Builds on {host.platform} have not been seen to work; on {_PROVEN} they have."
-        yield Diagnosis.uncertain("build-place", str(_PROVEN), wanted, text, "flashdepot get --profile quick tries it")
+    elif host.platform != _TESTED and host.platform.system != "windows":  # there the toolchain is refused
+        text = f"Builds on {host.platform} are untested; those on {_TESTED} are tested."
+        yield Diagnosis.uncertain("build-place", str(_TESTED), wanted, text, "flashdepot get --profile quick tries it")
 
 
 def _tag(host: HostRecord, facts: Environment) -> str:

@@ -37,7 +37,7 @@ def library_request(**words: str | None) -> LibraryRequest:
     if unknown := words.keys() - WORDS.keys():
         word = min(unknown)
         known = ", ".join(WORDS)
-        raise UsageError(f"'{word}' is nothing that a library has: there are {known}.{did_you_mean(word, WORDS)}")
+        raise UsageError(f"'{word}' is not an option of a library: there are {known}.{did_you_mean(word, WORDS)}")
     return LibraryRequest(**{name: WORDS[name].read(word) for name, word in words.items() if word is not None})
 
 

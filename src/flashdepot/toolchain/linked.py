@@ -70,7 +70,7 @@ def verify_objects(objects: Sequence[Path]) -> None:
         if found:
             raise FlashdepotError(
                 f"{path.name} calls {', '.join(found)}, which ends the program that uses the library.",
-                hint="Report it with the version of flash-attn; its kernels from another version may do: --upstream",
+                hint="Report it with the version of flash-attn; its kernels from another version may work: --upstream",
             )
 
 

@@ -192,7 +192,7 @@ def _entries(manifest: Manifest, library: Path, trees: Mapping[str, SourceTree],
     }
     if not package:
         raise UsageError(
-            f"{tree.root} has no Python package {PACKAGE}, and a wheel is made of it.",
+            f"{tree.root} has no Python package {PACKAGE}, which a wheel is made of.",
             hint="Restore the folder, or use a published version: --upstream 2.8.3",
         )
     reads: dict[str, Callable[[], bytes]] = {name: partial(files.read, name) for name, files in package.items()}

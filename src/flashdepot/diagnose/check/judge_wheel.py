@@ -73,7 +73,9 @@ def judge_wheel(wheel: WheelFacts, place: Place) -> list[Evidence]:
         lines.append(Evidence(Outcome.FITS, "archive", seen, f"{wheel.name} {wheel.version}"))
     if wheel.tags is None:
         seen = "its file name is not a wheel's: name-version-python-abi-platform.whl"
-        lines.append(Evidence(Outcome.MISFIT, "tags", seen, "installers refuse it", fix="Give it its name back."))
+        lines.append(
+            Evidence(Outcome.MISFIT, "tags", seen, "installers refuse it", fix="Rename it to its original name.")
+        )
         return lines
     if wheel.metadata_tags and wheel.metadata_tags != wheel.tags:
         said = _spell(wheel.metadata_tags)

@@ -48,7 +48,7 @@ class BucketBackend:
             from obstore.store import from_url  # noqa: PLC0415
         except ImportError as error:
             raise MissingToolError(
-                f"The remote {remote.name} is a bucket, and the package that speaks with buckets is not installed.",
+                f"The remote {remote.name} is a bucket, and the package for buckets is not installed.",
                 hint="Install it: pip install 'flashdepot[remote]'",
             ) from error
         self._obstore = obstore

@@ -74,7 +74,7 @@ def flash_attn_combine(
 ) -> tuple[Any, Any]:
     """One result of partial ones, as the FlashAttention-3 function; rows beyond ``seqused`` are combined too."""
     if virtual_batch_idx is not None:
-        raise refuse("virtual_batch_idx is set", "nothing here orders the batch anew")
+        raise refuse("virtual_batch_idx is set", "nothing here reorders the batch")
     _require_none((), others)
     made, lse = combine(out_partial, lse_partial, out, out_dtype)
     return made, lse if return_lse else None
