@@ -7,6 +7,7 @@ and stories; there the lines around are source or sentences, or the line is a he
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from enum import IntEnum
 
 import msgspec
@@ -28,6 +29,7 @@ _DOUBTFUL, _WRITTEN, _RETOLD = 2, 4, 8
 """From which sums of weights on words in front quote an error, a person wrote a line, and also what it quotes."""
 
 _FENCE = b"```"
+_FENCES = re.compile(rb"^[ >]*```", re.MULTILINE)
 _HEADING = re.compile(r"\s*#+ \S")
 _ROW = re.compile(r"\s*\|(?:[^|\n]*\|){2,}\s*$")
 _WHOLE = re.compile(r"\W*`[^`]+`\W*$")
@@ -72,6 +74,7 @@ class Passages(msgspec.Struct):
 
     text: bytes
     kinds: dict[int, _Kind] = {}
+    fences: list[int] | None = None
 
     def voice_of(self, start: int, stop: int, *, in_step: bool, sentence: bool) -> Voice:
         """Whose words these bytes are.
@@ -119,13 +122,19 @@ class Passages(msgspec.Struct):
             return False
         if source > 1 and source * 5 >= len(kinds) * (3 if states or raised else 2):
             return True
-        if in_step or raised or _Kind.COMMAND in kinds:
+        if in_step or raised or _Kind.COMMAND in kinds or self._is_fenced(begin):
             return False
         if self._flows(begin):
             return True
         return not (states or _WHOLE.match(line) or _is_programs(line)) and kinds.count(_Kind.SENTENCE) * 3 >= len(
             kinds
         )
+
+    def _is_fenced(self, begin: int) -> bool:
+        """Whether a line stands between fences, where nobody writes sentences."""
+        if self.fences is None:
+            self.fences = [one.start() for one in _FENCES.finditer(self.text)]
+        return bisect_right(self.fences, begin) % 2 == 1
 
     def _flows(self, begin: int) -> bool:
         """Whether a sentence continues from the line before or to the next one."""
