@@ -105,7 +105,7 @@ class Passages(msgspec.Struct):
         quoted = any(first <= len(before) and len(before) + len(found) <= last for first, last in inside)
         if around >= (_RETOLD if quoted else _WRITTEN) and not in_step:
             return Voice.WRITTEN
-        return Voice.DOUBTFUL if heading or (quoted and around >= _DOUBTFUL) else Voice.PRINTED
+        return Voice.DOUBTFUL if heading or ((alone or quoted) and around >= _DOUBTFUL) else Voice.PRINTED
 
     def _is_among_others(self, begin: int, *, states: bool, in_step: bool) -> bool:
         """Whether a line is of source, of a page's headings and tables, or of a text of sentences.
@@ -168,11 +168,12 @@ class Passages(msgspec.Struct):
             return _Kind.BLANK
         if _PROMPT.match(line):
             return _Kind.COMMAND
-        if is_shown(line.encode(), self.text[max(self._before(begin), begin - _LOOKED_AT) : begin]):
+        before = self.text[max(self._before(begin), begin - _LOOKED_AT) : begin].rstrip()
+        if is_shown(line.encode(), before):
             return _Kind.OUTPUT
         following = _end_of_line(self.text, begin) + 1
         comment = begin and is_comment(line) and self.text[following : following + 1] not in (b"\n", b"")
-        if comment or is_code(strip_prefixes(line.encode())):
+        if comment or is_code(strip_prefixes(line.encode()), before):
             return _Kind.SOURCE
         return _Kind.SENTENCE if is_sentence(line) else _Kind.OUTPUT
 

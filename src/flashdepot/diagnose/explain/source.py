@@ -14,22 +14,25 @@ _CODE = re.compile(
     |(?:[\w.\[\]\"'*&>-]+|[\w:<>]+\ [\w*&]+)\ ?(?:[+|:-]|:\ ?[\w.\[\],\ |]+)?=[\ ]
     |(?![\w.]*(?:Error|Exception)\()[\w.:!]+\((?:.*[,;()\[{])?$
     |[})\]]+[;,)]*$
-    |\(?[frb]{0,2}[\"'].*[\"'](?:[,;)\]}]+|:\ .*,)$|[frb]{0,2}(?:\"[^\"]*\"|'[^']*')$
+    |\(?[frb]{0,2}[\"'].*[\"'](?:[,;)\]}]+|:\ .*,)$
     |[\w.]+\ ?[:=]\ ?[frb]{0,2}[\"'].*[\"'],$
     |\w+,$|.*[,({\"'&|;]\ ?\\$|[\w.]*(?:Error|Exception)\([frb]?[\"'].*\),$
     |.*[\w)\]\"'\s][;{]$|.*[\w=,]\($
     )""",
     re.VERBOSE,
 )
+_TEXT = re.compile(r"[frb]{0,2}(?:\"[^\"]*\"|'[^']*')$")
+_OPENS = (b"(", b"[", b"{", b",", b'"', b"'")
+"""How a line ends that the next one, which is nothing but a text, belongs to."""
 _COMMENT = re.compile(r"[+-]?\s*#\s+\S")
 _FRAME = re.compile(rb"[^>\s]\", line \d+(?:, in \S+)?\s*$")
 _NUMBERED = re.compile("[\\s\u2502\u2771>-]{0,12}\\d{1,5}(?: {2,}|\\s*[\u2502|])".encode())
 _TEMPLATE = re.compile(rb"\{[^}]*\}|%[sdr]\b|\.format\(")
 
 
-def is_code(line: str) -> bool:
+def is_code(line: str, before: bytes) -> bool:
     """Whether a line is a statement, a part of one, or a comment of C, C++, Rust, Python or JavaScript."""
-    return _CODE.match(line) is not None
+    return _CODE.match(line) is not None or (_TEXT.match(line) is not None and before.endswith(_OPENS))
 
 
 def is_comment(line: str) -> bool:
