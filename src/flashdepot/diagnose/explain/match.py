@@ -93,6 +93,7 @@ class Hit(msgspec.Struct, frozen=True):
     package: Package | None = None
     certain: bool = True
     described: bool = False
+    likely: bool = False
     step: Step | None = None
 
 
@@ -191,7 +192,8 @@ class _Search:
             if open_still and rule.in_step and (early := piece.before_any_step(rule)):
                 self.unplaced.setdefault(rule.id, early)
             if open_still and rule.likely and rule.id not in self.suggested:
-                hit = piece.first_hit(rule, rule.likely) or hit
+                likely = piece.first_hit(rule, rule.likely)
+                hit = replace(likely, likely=True) if likely else hit
             if hit:
                 (self.described if hit.described else self.suggested).setdefault(rule.id, replace(hit, certain=False))
         if len(self.errors) < EARLIEST and _STATES_ERROR in possible:
@@ -230,9 +232,8 @@ class _Search:
 
     def _holds(self, hit: Hit) -> bool:
         rule = hit.rule
-        suggested = self.suggested.get(rule.id) is hit
-        context = (suggested and rule.likely_context) or rule.context
-        unless = rule.unless + rule.likely_unless if suggested else rule.unless
+        context = (hit.likely and rule.likely_context) or rule.context
+        unless = rule.unless + rule.likely_unless if hit.likely else rule.unless
         own = rule.own and hit.step is not None and _speaks_for_itself(hit.step)
         if hit.step is None and not (_IS_RAISED_BY_NAME.match(hit.line.text) or self._may_be_of_a_step(rule)):
             return False
