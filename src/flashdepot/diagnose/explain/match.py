@@ -358,8 +358,8 @@ class _Piece(msgspec.Struct, frozen=True):
 
 def _in_order(hits: Sequence[Hit]) -> tuple[Hit, ...]:
     """Causes before their consequences, without those that another hides."""
-    hidden = frozenset[str]().union(*(hit.rule.hides for hit in hits))
-    kept = (hit for hit in hits if hit.rule.id not in hidden)
+    hidden = {(name, likely) for hit in hits for name in hit.rule.hides for likely in (hit.likely, True)}
+    kept = (hit for hit in hits if (hit.rule.id, hit.likely) not in hidden)
     return tuple(sorted(kept, key=lambda hit: (not hit.certain, hit.rule.rank, hit.line.number, hit.rule.id)))
 
 
