@@ -57,15 +57,12 @@ def parameters(variant: Variant, *, walks: bool, has_sink: bool = True) -> list[
     if variant.kernel == "pre":
         tensors = [("o", q), ("d_o", q), ("softmax_d", row), ("lse", row), ("lse_log2", row), ("dq_sum", row)]
         return [*tensors, *cu, *stream]
-    if variant.kernel == "whole":
+    if variant.kernel in ("bwd", "whole"):
+        is_whole, gradient = variant.kernel == "whole", row if variant.several_heads and not variant.grouped else q
+        tensors = [("q", q), ("k", q), ("v", q), ("d_o", q), ("lse", row), *([("d_lse", row)] if is_whole else [])]
+        tensors += [("softmax_d", row), ("dq", q if is_whole else row), ("dk", gradient), ("dv", gradient)]
         cu += [("cu_seqlens_k", "1")] if packed_q else []
-        rows, gradients = (("q", q), ("k", q), ("v", q), ("d_o", q)), (("dq", q), ("dk", q), ("dv", q))
-        return [*rows, ("lse", row), ("d_lse", row), ("softmax_d", row), *gradients, *cu, ("scale", "f"), *stream]
-    if variant.kernel == "bwd":
-        gradient = row if variant.several_heads and not variant.grouped else q
-        tensors = [("q", q), ("k", q), ("v", q), ("d_o", q), ("lse_log2", row), ("softmax_d", row), ("dq_sum", row)]
-        cu += [("cu_seqlens_k", "1")] if packed_q else []
-        return [*tensors, ("dk", gradient), ("dv", gradient), *cu, ("scale", "f"), *softcap, *window, *stream]
+        return [*tensors, *cu, ("scale", "f"), *softcap, *window, *stream]
     return [
         ("gradient_sum", row),
         ("gradient", q),

@@ -128,8 +128,11 @@ def forward(job: dict[str, Any], kernel: Callable[..., None], *, has_sink: bool 
 
 
 def backward(job: dict[str, Any], kernel: Callable[..., None]) -> Entry:
-    """dk, dv and the sum of dq in float32. With several query heads per key head dk and dv are float32 sums too."""
-    packed, several, softcap = job["layout"] == "packed", job["several_heads"], job["softcap"]
+    """dk, dv and the sum of dq in float32. With several query heads per key head dk and dv are float32 sums too.
+
+    Of ``whole`` dq itself, and softmax_d: an output too, of no heads where none is wanted, as d_lse is where there is none.
+    """
+    packed, is_whole, softcap = job["layout"] == "packed", job["kernel"] == "whole", job.get("softcap")
     local = job["mask"] == "local"
 
     @cute.jit
@@ -138,9 +141,10 @@ def backward(job: dict[str, Any], kernel: Callable[..., None]) -> Entry:
         k: cute.Tensor,
         v: cute.Tensor,
         d_o: cute.Tensor,
-        lse_log2: cute.Tensor,
+        lse: cute.Tensor,
+        d_lse: Optional[cute.Tensor],
         softmax_d: cute.Tensor,
-        dq_sum: cute.Tensor,
+        dq: cute.Tensor,
         dk: cute.Tensor,
         dv: cute.Tensor,
         cu_seqlens_q: Optional[cute.Tensor],
@@ -151,17 +155,22 @@ def backward(job: dict[str, Any], kernel: Callable[..., None]) -> Entry:
         window_right: Optional[Int32],
         stream: cuda.CUstream,
     ):
+        statistics = (lse, softmax_d) if d_lse is None else (lse, d_lse, softmax_d)
         kernel(
-            q, k, v, d_o, lse_log2, softmax_d, dq_sum, dk, dv, scale, cu_seqlens_q, cu_seqlens_k,
+            q, k, v, d_o, *statistics, dq, dk, dv, scale, cu_seqlens_q, cu_seqlens_k,
             None, None, window_left, window_right, None, None, None,
             AuxData(None, (softcap,) if softcap is not None else None), None, None, stream,
         )  # fmt: skip
 
+    aligned, sums_keys = 1 if is_whole else 4, job.get("several_heads")
     arguments = (
         _rows(job), _rows(job), _rows(job), _rows(job),
-        _statistics(job, 4), _statistics(job, 4), _statistics(job, 4),
-        _statistics(job, 4) if several else _rows(job),
-        _statistics(job, 4) if several else _rows(job),
+        _statistics(job, aligned),
+        _statistics(job, aligned) if is_whole else None,
+        _statistics(job, aligned),
+        _rows(job) if is_whole else _statistics(job, aligned),
+        _statistics(job, aligned) if sums_keys else _rows(job),
+        _statistics(job, aligned) if sums_keys else _rows(job),
         _numbers(packed),
         _numbers(packed),
         Float32(1.0),
@@ -171,44 +180,6 @@ def backward(job: dict[str, Any], kernel: Callable[..., None]) -> Entry:
         _stream(),
     )  # fmt: skip
     return Entry(bwd, arguments)
-
-
-def whole(job: dict[str, Any], kernel: Callable[..., None]) -> Entry:
-    """dq, dk, dv and softmax_d at once. Of d_lse and softmax_d tensors without heads stand for none."""
-
-    @cute.jit
-    def whole(
-        q: cute.Tensor,
-        k: cute.Tensor,
-        v: cute.Tensor,
-        d_o: cute.Tensor,
-        lse: cute.Tensor,
-        d_lse: cute.Tensor,
-        softmax_d: cute.Tensor,
-        dq: cute.Tensor,
-        dk: cute.Tensor,
-        dv: cute.Tensor,
-        cu_seqlens_q: Optional[cute.Tensor],
-        cu_seqlens_k: Optional[cute.Tensor],
-        scale: Float32,
-        stream: cuda.CUstream,
-    ):
-        kernel(
-            q, k, v, d_o, lse, d_lse, softmax_d, dq, dk, dv, scale, cu_seqlens_q, cu_seqlens_k,
-            None, None, None, None, None, None, None, AuxData(), None, None, stream,
-        )  # fmt: skip
-
-    packed = job["layout"] == "packed"
-    arguments = (
-        _rows(job), _rows(job), _rows(job), _rows(job),
-        _statistics(job, 1), _statistics(job, 1), _statistics(job, 1),
-        _rows(job), _rows(job), _rows(job),
-        _numbers(packed),
-        _numbers(packed),
-        Float32(1.0),
-        _stream(),
-    )  # fmt: skip
-    return Entry(whole, arguments)
 
 
 def before_backward(job: dict[str, Any]) -> Entry:

@@ -199,7 +199,7 @@ def backward(job: dict[str, Any]) -> Entry:
 
 
 def whole(job: dict[str, Any]) -> Entry:
-    """functions.whole by this GPU's kernel, dense or packed."""
+    """functions.backward by this GPU's kernel for sequences whose keys are one tile, dense or packed."""
     kind = grouped(Whole, has_statistics=False)
     if job["layout"] == "packed":
         kind = bounded(kind, flash_bwd_sm90, q_too=True)
@@ -220,7 +220,7 @@ def whole(job: dict[str, Any]) -> Entry:
         AtomLayoutNdKV=job["atoms_dkv"],
     )
     kernel.parts = job["parts"]
-    return functions.whole(job, kernel)
+    return functions.backward(job, kernel)
 
 
 def after_backward(job: dict[str, Any]) -> Entry:

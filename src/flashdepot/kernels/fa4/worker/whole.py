@@ -51,7 +51,7 @@ def _all_rows(*_, **__):
 
 
 class Whole(unstaged(FlashAttentionBackwardSm90)):
-    """Upstream's backward for one tile of keys, with the arguments of functions.whole.
+    """Upstream's backward for one tile of keys, with the arguments of functions.backward.
 
     dq is where upstream's kernel has its sum, and lse, d_lse and softmax_d are its tensors that only a score_mod reads.
     """
