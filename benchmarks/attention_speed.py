@@ -1,7 +1,8 @@
 """Times flash_attn as a caller gets it beside torch's cuDNN and FlashAttention-2, and FlashAttention-3, for one_run.py.
 
 Half of the problems are packed sequences. Lengths, batches and numbers of sequences are drawn by their logarithm. Rivals take
-turns; a figure is the median of the rounds, in microseconds of the GPU, which waits until the host has launched all that is timed.
+turns, every other round backwards; a figure is the median of the rounds, in microseconds of the GPU, which waits until the host
+has launched all that is timed.
 """
 
 from __future__ import annotations
@@ -153,7 +154,7 @@ def measured(problem: Problem) -> Iterator[dict[str, Any]]:
     shape = problem | {"lengths": "+".join(map(str, problem["lengths"])) if problem["packed"] else
                        f"{len(problem['lengths'])}x{problem['lengths'][0]}"}  # fmt: skip
     for which, rivals in both.items():
-        times = milliseconds(rivals, rounds=3, long_enough=2.0, most=20, ran=True)
+        times = milliseconds(rivals, rounds=4, long_enough=1.5, most=20, ran=True)
         yield {"pass": which, **shape, **{name: f"{1e3 * ms:.2f}" for name, ms in times.items()}}
 
 
