@@ -33,23 +33,14 @@ def crate(moved_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 @pytest.fixture
-def cargo(tmp_path_factory: pytest.TempPathFactory) -> Cargo:
+def cargo(sh: Callable[..., subprocess.CompletedProcess[str]]) -> Cargo:
     """Run cargo in a folder, with these variables."""
     program = tool("cargo")
     clean = {name: value for name, value in os.environ.items() if not name.startswith("FLASHDEPOT_L")}
 
-    def run(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [program, *arguments, "--offline"],
-            cwd=folder,
-            env={**clean, **variables},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-
-    return run
+    return lambda folder, *arguments, **variables: sh(
+        program, *arguments, "--offline", cwd=folder, env={**clean, **variables}
+    )
 
 
 @pytest.mark.parametrize("kind", ["static", "shared"])

@@ -237,7 +237,6 @@ def test_a_row_stride_that_the_kernels_cannot_step_over_is_refused(full) -> None
 @pytest.mark.parametrize("bits", [32, 64])
 def test_old_kernels_are_not_given_a_dq_that_they_cannot_index(build_stub, bits) -> None:
     stub = build_stub(Selection(bwd=units_of((128,)), features=FEATURES, upstream="2.8.3", dq_index_bits=bits))
-    stub.reset()
     args = backward_args(batch=8, seqlen_q=1 << 16, seqlen_k=128, heads_q=32, heads_k=32, head_dim=128)
     answer = stub.bwd(args)
     if bits == 64:
@@ -281,7 +280,6 @@ def test_a_library_without_the_unit_or_feature_says_what_would_have_it(
     build_stub, selection, fields, fragments
 ) -> None:
     stub = build_stub(selection)
-    stub.reset()
     args = backward_args(**fields)
     for answer in (stub.bwd(args), stub.bwd_workspace(args)[0]):
         assert answer.status is Status.UNSUPPORTED

@@ -81,23 +81,17 @@ def test_the_stand_ins_take_what_the_compiled_functions_take_in_the_same_order(k
 
 @pytest.fixture
 def stub(build_stub: Callable[[Selection], Stub]) -> Stub:
-    stub = build_stub(BOTH)
-    stub.reset()
-    return stub
+    return build_stub(BOTH)
 
 
 @pytest.fixture
 def together(build_stub: Callable[[Selection], Stub]) -> Stub:
-    stub = build_stub(TOGETHER)
-    stub.reset()
-    return stub
+    return build_stub(TOGETHER)
 
 
 @pytest.fixture
 def halves(build_stub: Callable[[Selection], Stub]) -> Stub:
-    stub = build_stub(HALVES)
-    stub.reset()
-    return stub
+    return build_stub(HALVES)
 
 
 def forward(stub: Stub, **fields: Any) -> dict[str, Any]:

@@ -20,9 +20,7 @@ DROPOUT = {"dropout": 0.5, "rng_state": 0x60000}
 
 @pytest.fixture
 def both(build_stub: Callable[[Selection], Stub]) -> Stub:
-    stub = build_stub(BOTH)
-    stub.reset()
-    return stub
+    return build_stub(BOTH)
 
 
 def forward_args(**fields: Any) -> ForwardArgs:
@@ -73,7 +71,6 @@ def test_a_library_that_is_asked_for_one_family_runs_it_in_both_passes(both, fam
 
 def test_a_slower_family_runs_what_no_other_can(build_stub) -> None:
     stub = build_stub(Selection(fwd=units_of((128,)), families=("fa4", "fa2")))
-    stub.reset()
     args = forward_args(device=H100, seqlen_q=1)
     assert ran(stub, args) == "fa4"
     assert stub.choose(H100, args)[1] == Choice(Family.FA4, "fa4", "")

@@ -275,7 +275,6 @@ def test_a_gpu_runs_sass_of_its_major_version_up_to_its_minor_version(full, devi
 
 def test_sass_of_a_later_minor_version_does_not_run(build_stub) -> None:
     stub = build_stub(Selection(fwd=units_of((64,)), sass=(86,)))
-    stub.reset()
     assert stub.fwd(forward_args(device=0)).status is Status.NO_KERNEL_FOR_ARCH  # 8.0
     assert stub.fwd(forward_args(device=1)).status is Status.OK  # 8.9
 
@@ -334,7 +333,6 @@ def test_an_error_of_cuda_becomes_a_status_and_a_text(full, call, fields) -> Non
 )
 def test_an_error_of_cuda_comes_with_what_to_do(build_stub, code, advice) -> None:
     stub = build_stub(Selection(fwd=units_of((32,)), features=FEATURES))  # no device was asked about yet
-    stub.reset()
     stub.fails("cudaDeviceGetAttribute", code)
     answer = stub.fwd(forward_args(head_dim=32))
     assert answer.status is Status.CUDA
@@ -353,7 +351,6 @@ def test_an_error_of_cuda_comes_with_what_to_do(build_stub, code, advice) -> Non
 )  # fmt: skip
 def test_a_library_without_the_unit_says_which_units_it_has(build_stub, selection, fields, fragment) -> None:
     stub = build_stub(selection)
-    stub.reset()
     answer = stub.fwd(forward_args(**fields, **WORKSPACE))
     assert answer.status is Status.UNSUPPORTED
     assert fragment in answer.text
@@ -371,7 +368,6 @@ def test_build_info_lists_the_units_of_every_pass(build_stub) -> None:
 def test_a_tree_with_head_dim_160_uses_it(build_stub) -> None:
     dims = (*HEAD_DIMS[:4], 160, *HEAD_DIMS[4:])
     stub = build_stub(Selection(fwd=units_of(dims), features=("UNEVEN_K",), head_dims=dims))
-    stub.reset()
     for head_dim, unit in ((136, 160), (160, 160), (168, 192)):
         assert stub.fwd(forward_args(head_dim=head_dim)).status is Status.OK
         (launch,) = stub.launches()

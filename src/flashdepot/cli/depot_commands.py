@@ -242,7 +242,8 @@ def _freed(depot: Depot, planned: GcPlan, said: list[str], *, yes: bool, dry_run
             kinds.setdefault((removal.kind, removal.reason), []).append(removal.bytes)
         for (kind, reason), freed in kinds.items():
             say(f"{size(sum(freed)):>10}  {counted(len(freed), _KINDS.get(kind, kind))}: {reason}")
-        say(f"{size(planned.bytes)} in {counted(len(planned.removals), 'place')}.")
+        found = f"{size(planned.bytes)} in {counted(len(planned.removals), 'place')}."
+        say(found if planned.removals else "There is nothing to free.")
     confirmed = not dry_run and bool(planned.removals) and (yes or wants_json() or ask("Free it?"))
     done = run(depot, planned) if confirmed else None
     shown = done or planned

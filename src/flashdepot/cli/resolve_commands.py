@@ -296,7 +296,7 @@ def _undecided(plan: Plan) -> Iterator[str]:
         yield "  A fact is missing. Give it (the values here are examples), or name the Python environment that the wheel is for:"
         yield from (f"    {option}" for option in plan.missing)
         return
-    yield "  Nothing that may be taken is certain to work there."
+    yield "  Nothing that may be taken certainly works there."
     for judged in plan.misfits:
         yield f"\n  {judged.candidate.name}: {judged.verdict}"
         yield from _reasons(judged)

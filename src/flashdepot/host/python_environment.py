@@ -109,17 +109,13 @@ def probe_python(program: Path) -> PythonEnvironment:
 
 def _named(python: str) -> Path:
     path = Path(python).expanduser()
-    if path.is_dir():
-        if found := _inside(path):
-            return found
-        raise UsageError(f"{path} holds no Python environment: {path / _INSIDE[0]} is not there.")
-    program = shutil.which(str(path))
-    if program is None:
+    found = _inside(path) if path.is_dir() else shutil.which(str(path))
+    if found is None:
+        why = "holds no Python environment" if path.is_dir() else "is not a Python interpreter: no such program"
         raise UsageError(
-            f"'{python}' is not a Python interpreter: no such program.",
-            hint="Name an interpreter or the folder of an environment: --python .venv",
+            f"'{python}' {why}.", hint="Name an interpreter or the folder of an environment: --python .venv"
         )
-    return Path(program)
+    return Path(found)
 
 
 def _nearest(folder: Path, name: str) -> ChosenPython | None:

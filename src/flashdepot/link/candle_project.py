@@ -64,7 +64,7 @@ def find_root(folder: Path) -> Path:
         raise UsageError(f"{start} has no {LOCK}, which says which candle the project uses.", hint="cargo fetch")
     raise UsageError(
         f"{start} is not a Cargo project: it has no {LOCK}, and no folder above it has one.",
-        hint="Go to the project's folder, or name the version and a folder: --candle-version X --build-dir DIR",
+        hint="Go to the project's folder. Without a project: flashdepot link candle --candle-version X --build-dir DIR",
     )
 
 

@@ -206,10 +206,10 @@ def _own_name(settings: UserSettings, name: str | None) -> str:
     found = [path.stem for path in settings.own_keys()]
     if name is None and len(found) == 1:
         return found[0]
+    if not found:
+        raise UsageError("You have no private key.", hint="Make one: flashdepot keys new")
     if name is None:
-        raise UsageError(
-            f"Which key is to be replaced? Yours are: {', '.join(found) or 'none'}.", hint="flashdepot keys rotate NAME"
-        )
+        raise UsageError(f"Which key is to be replaced: {', '.join(found)}?", hint="flashdepot keys rotate NAME")
     require_name(name)
     if name not in found:
         raise UsageError(f"You have no private key {name}.", hint=f"Make one: flashdepot keys new {name}")

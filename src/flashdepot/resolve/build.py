@@ -13,7 +13,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from flashdepot.build.library import BuildPlan, Options, build_library, compile_afresh, foresee_build, prepare
-from flashdepot.build.schedule import HOST_SIDE, Capacity, Job, Outlook, foresee, link_seconds
+from flashdepot.build.schedule import HOST_SIDE, Capacity, Job, Outlook, foresee
 from flashdepot.depot import Depot
 from flashdepot.depot.actions import ActionRecord
 from flashdepot.errors import IncompatibleError, UsageError
@@ -199,7 +199,7 @@ class Making:
         self, left: Collection[Unit], outlook: Outlook, fetched: tuple[Fetch, ...] | None, host_sides: int = 0
     ) -> Forecast:
         units = self.need.request.selection.units
-        seconds = self._wall_seconds(outlook, len(units)) + self.first_link
+        seconds = making_seconds(outlook, len(units), is_here=self.limits.farm is None) + self.first_link
         disk = (len(left) + host_sides) * len(self.need.request.gpus) * _KEPT
         disk += sum(fetch.unpacked or fetch.size + _SOURCE_UNPACKED for fetch in fetched or ())
         return Forecast(
@@ -222,19 +222,13 @@ class Making:
         for name, profile in PROFILES.items():
             with contextlib.suppress(UsageError):  # nothing of it is in there
                 less = select(profile, self.need.request.selection.units)
-                takes = self._wall_seconds(self._outlook(less), len(less.units))
+                takes = making_seconds(self._outlook(less), len(less.units), is_here=self.limits.farm is None)
                 if takes < seconds / 2:
                     yield Alternative(f"--profile {name}", takes)
 
     def _outlook(self, selection: Selection, beside: Sequence[Job] = ()) -> Outlook:
         jobs = usual_jobs(selection, len(self.need.request.gpus), Options().front_end)
         return foresee([*beside, *jobs], (), _capacity(self.limits))
-
-    def _wall_seconds(self, outlook: Outlook, units: int) -> float:
-        """Until it is compiled and linked."""
-        if self.limits.farm is not None:
-            return outlook.seconds + link_seconds(units)
-        return making_seconds(outlook, units)
 
 
 def _capacity(limits: Limits) -> Capacity:

@@ -57,9 +57,9 @@ def build_seconds(
     return _TOOLS / bandwidth + making_seconds(outlook, len(selection.units))
 
 
-def making_seconds(outlook: Outlook, units: int) -> float:
-    """To compile on this machine, where two compilers may share a core, and link so many units."""
-    return outlook.seconds * crowding(outlook.at_once) + link_seconds(units)
+def making_seconds(outlook: Outlook, units: int, *, is_here: bool = True) -> float:
+    """To compile, on this machine where two compilers may share a core, and link so many units."""
+    return outlook.seconds * (crowding(outlook.at_once) if is_here else 1.0) + link_seconds(units)
 
 
 def usual_jobs(selection: Selection, architectures: int, front_end: str) -> list[Job]:
