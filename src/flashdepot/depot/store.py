@@ -35,7 +35,7 @@ class NoRemotes:
     What a remote lacks or does wrong is a miss and a warning, and never an error of the caller.
     """
 
-    def usable(self) -> Iterable[object]:
+    def usable(self) -> Iterable[Any]:
         """Each remote that may be asked and has not failed."""
         return ()
 

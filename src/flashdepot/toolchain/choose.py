@@ -138,7 +138,8 @@ def require_compiling(platform: Platform) -> None:
             "No device code is compiled on Windows: nvcc takes only Microsoft's compiler there.",
             # A login shell finds what pipx and uv install.
             hint='In WSL, with flashdepot there and the other options of this command: wsl bash -lc "flashdepot get --target '
-            'windows-x86_64 --out flashattention". What a remote or an index has needs no nvcc.',
+            'windows-x86_64 --out flashattention". What an index has needs no nvcc, nor what a remote has that you trust: '
+            "flashdepot keys trust NAME:BASE64",
         )
 
 
