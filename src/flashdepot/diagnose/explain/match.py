@@ -232,12 +232,12 @@ class _Search:
 
     def _holds(self, hit: Hit) -> bool:
         rule = hit.rule
-        context = (hit.likely and rule.likely_context) or rule.context
-        unless = rule.unless + rule.likely_unless if hit.likely else rule.unless
         own = rule.own and hit.step is not None and _speaks_for_itself(hit.step)
         if hit.step is None and not (_IS_RAISED_BY_NAME.match(hit.line.text) or self._may_be_of_a_step(rule)):
             return False
-        seen = (own or not context or not self._seen.isdisjoint(context)) and self._seen.isdisjoint(unless)
+        seen = (own or not rule.context or not self._seen.isdisjoint(rule.context)) and self._seen.isdisjoint(
+            rule.unless
+        )
         return seen and not machine.vetoes(rule.veto, hit.line.text, self.facts)
 
     def _may_be_of_a_step(self, rule: LogRule) -> bool:

@@ -123,8 +123,7 @@ class LogRule(msgspec.Struct, frozen=True, eq=False, kw_only=True, forbid_unknow
 
     ``patterns`` show it, in a step of one of its ``phases``, or where the log does not say what ran; ``in_step`` ones only
     where it does. With ``installers`` it must not be another one that began the work. ``likely`` ones only suggest it, where the deciding line was left out of the
-    log: they count when nothing is certain, with ``likely_context`` only if one of its texts is in the log, and with
-    ``likely_unless`` only if none is. With ``context``, lower-case texts, the rule holds only if one of them is in the
+    log: they count when nothing is certain. With ``context``, lower-case texts, the rule holds only if one of them is in the
     log; with ``unless``, only if none is. ``@field`` among them stands for all texts of the field that flashdepot is of,
     ``@errors`` for those of errors that a package's own build raises.
     ``warns`` says that the tools tell of it by a warning, which shows nothing for certain elsewhere.
@@ -158,8 +157,6 @@ class LogRule(msgspec.Struct, frozen=True, eq=False, kw_only=True, forbid_unknow
     details: _Patterns = ()
     ignore: _Patterns = ()
     context: _Texts = ()
-    likely_context: _Texts = ()
-    likely_unless: _Texts = ()
     unless: _Texts = ()
     hides: frozenset[str] = frozenset()
     host: tuple[Literal["gpus", "driver", "toolkits", "compilers", "libc", "memory"], ...] = ()
@@ -175,7 +172,7 @@ class LogRule(msgspec.Struct, frozen=True, eq=False, kw_only=True, forbid_unknow
     @property
     def texts(self) -> tuple[str, ...]:
         """All that is searched for in a whole log, next to the patterns."""
-        return self.context + self.likely_context + self.unless + self.likely_unless + self.unsure
+        return self.context + self.unless + self.unsure
 
     def takes(self, step: Step | None, *, known: bool = False) -> bool:
         """Whether it can be what went wrong in a step.
@@ -211,7 +208,7 @@ class LogRule(msgspec.Struct, frozen=True, eq=False, kw_only=True, forbid_unknow
         fields = {name: value for name, value in data.items() if name not in SENTENCES.sentences}
         fields["rank"] = RANKS.index(data["rank"])
         fields["patterns"] = [*data.get("patterns", ()), *_sentences(data)]
-        for name in ("context", "likely_context", "likely_unless", "unless"):
+        for name in ("context", "unless"):
             fields[name] = [text for item in data.get(name, ()) for text in _texts(item)]
         return msgspec.convert(fields, cls, dec_hook=lambda _, text: Pattern.parse(text))
 
