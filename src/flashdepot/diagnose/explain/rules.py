@@ -137,7 +137,6 @@ class LogRule(msgspec.Struct, frozen=True, eq=False, kw_only=True, forbid_unknow
     line is about, and facts of the host, in braces; ``fix_windows``, ``fix_amd`` and ``fix_cargo`` take its place
     where it does not help on that system, with GPUs of that vendor, or in a build by cargo.
     ``ours`` says that flashdepot's own library or wheel stands in for what failed.
-    ``not_shown_by`` are logs that only look alike, for its test.
     """
 
     id: str
@@ -147,7 +146,6 @@ class LogRule(msgspec.Struct, frozen=True, eq=False, kw_only=True, forbid_unknow
     fix: tuple[str, ...]
     patterns: _Patterns
     source: str
-    not_shown_by: tuple[str, ...]
     phases: tuple[Literal["resolve", "fetch", "build", "install", "link", "import", "run"], ...] = ("import", "run")
     fix_windows: tuple[str, ...] = ()
     fix_amd: tuple[str, ...] = ()
