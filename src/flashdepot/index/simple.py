@@ -11,7 +11,7 @@ from urllib.parse import quote
 import msgspec
 from packaging.version import Version
 
-from flashdepot.index.subindexes import Offer, Subindex
+from flashdepot.index.subindexes import Subindex
 from flashdepot.model.index_record import IndexedFile
 from flashdepot.model.wheel import FLASH_ATTN, OLDEST_PYTHON
 
@@ -47,7 +47,7 @@ def simple_pages(subindex: Subindex, names: Sequence[IndexedFile], others: Seque
     """
     projects: dict[str, list[_Offered]] = {}
     for wheel, reason in (
-        *((offer.wheel, _reason(offer)) for offer in subindex.offers),
+        *((o.wheel, o.instead and f"for those who pin it; others get {o.instead}") for o in subindex.offers),
         *((file, "") for file in names),
     ):
         projects.setdefault(wheel.distribution, []).append((wheel, reason))
@@ -102,10 +102,6 @@ def _file(file: IndexedFile | PageFile) -> dict[str, Any]:
         "size": file.size,
         "upload-time": file.uploaded,
     }
-
-
-def _reason(offer: Offer) -> str:
-    return f"for those who pin it; others get {offer.instead}" if offer.instead else ""
 
 
 def _project_html(name: str, offered: Sequence[_Offered], others: Sequence[PageFile]) -> bytes:

@@ -161,7 +161,8 @@ def write_variant(wheel: LocalWheel, name: str, version: str, folder: Path) -> P
                     continue
                 data = archive.read(info)
                 if info.filename == f"{old}/METADATA":
-                    data = _with_version(data, wheel.row.version, version)
+                    stated, instead = (f"\nVersion: {v}\n".encode() for v in (wheel.row.version, version))
+                    data = data.replace(stated, instead, 1)
                 place = info.filename.replace(f"{old}/", f"{new}/", 1)
                 executable = bool(info.external_attr >> 16 & 0o100)
                 yield Entry(place, lambda data=data: data, executable)  # type: ignore[misc]
@@ -211,7 +212,3 @@ def _document(variants: Mapping[str, Any]) -> bytes:
         "variants": dict(sorted(variants.items())),
     }
     return (json.dumps(document, indent=1) + "\n").encode()
-
-
-def _with_version(metadata: bytes, old: str, new: str) -> bytes:
-    return metadata.replace(f"\nVersion: {old}\n".encode(), f"\nVersion: {new}\n".encode(), 1)
