@@ -201,7 +201,7 @@ def test_a_trusted_user_that_does_not_exist_is_a_typing_error(tmp_path) -> None:
     if os.name != "posix" or os.geteuid() != 0:
         pytest.skip("gives a folder to another user: needs root")
     os.chown(tmp_path, 60001, -1)
-    with pytest.raises(UsageError, match="no such user"):
+    with pytest.raises(UsageError, match="a user that does not exist"):
         require_safe(DepotLayout(tmp_path), {TRUSTED_USERS: "nobody-of-that-name"})
 
 
