@@ -138,6 +138,7 @@ def test_a_driver_below_the_floor_is_refused_with_the_way_out(driver, way_out, t
         ("instal", "No such command 'instal'. Did you mean 'install'?"),
         ("sing", "No such command 'sing'. There are install, resolve,"),
         ("uninstall", "No such command 'uninstall'. What was installed is removed with: pip uninstall flash-attn"),
+        ("farm", "No such command 'farm'. It is an option: flashdepot build --farm ADDRESS"),
     ],
 )
 def test_a_wrong_command_gets_the_right_one_of_its_group_too(word, said) -> None:

@@ -77,6 +77,7 @@ class Commands(click.Group):
 
 _OF_OTHERS = {
     "version": " It is an option: flashdepot --version",
+    "farm": " It is an option: flashdepot build --farm ADDRESS",
     "uninstall": " What was installed is removed with: pip uninstall flash-attn",
     "list": " It is called ls: flashdepot depot ls for libraries, flashdepot catalog ls for wheels",
 }
