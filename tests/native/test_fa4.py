@@ -31,6 +31,7 @@ HALVES = dataclasses.replace(
     fa4=(
         *(Variant("fwd", dim, "bf16", "dense", "full", half=half) for dim in (128, 192) for half in (False, True)),
         *(Variant("fwd", 128, "bf16", "packed", "full", half=half) for half in (False, True)),
+        *(Variant("fwd", 96, "bf16", "dense", "causal", long=long) for long in (False, True)),
         Variant("fwd", 192, "bf16", "dense", "full", narrow_v=True),
         *(Variant("bwd", 64, "bf16", "dense", "full", several_heads=True, half=half) for half in (False, True)),
     ),
@@ -137,25 +138,19 @@ def test_sequences_of_one_length_are_dealt_out_to_as_many_blocks_as_the_gpu_has_
 
 @pytest.mark.parametrize(
     ("queries", "keys", "name"),
-    [(1024, 40960, "causal"), (11586, 1024, "causal"), (11586, 11586, "causal_long"), (90000, 40960, "causal_long")],
+    [(1024, 40960, "causal"), (11586, 1024, "causal"), (1025, 1025, "causal_long"), (90000, 40960, "causal_long")],
 )
 def test_long_sequences_have_a_kernel_of_their_own(stub: Stub, queries: int, keys: int, name: str) -> None:
     asked = {"batch": 16, "seqlen_q": queries, "seqlen_k": keys, "flags": Flag.CAUSAL, "family": Family.FA4}
-    launch = forward(stub, **asked)
-    assert launch["kind"] == f"fwd_d128_bf16_dense_{name}"
-    assert ("blocks" in launch) == (name == "causal")
+    assert forward(stub, **asked)["kind"] == f"fwd_d128_bf16_dense_{name}"
 
 
 @pytest.mark.parametrize(
-    ("heads", "queries", "name"),
-    [(8, 3312, "causal_long"), (64, 3312, "causal"), (8, 900, "causal"), (1, 3312, "causal"), (33, 4096, "causal")],
+    ("queries", "name"), [(576, ""), (896, ""), (897, "_long"), (961, ""), (1203, ""), (2577, "_long")]
 )
-def test_where_pairs_of_tiles_are_few_for_each_sm_the_gpu_deals_tiles_out(
-    stub: Stub, heads: int, queries: int, name: str
-) -> None:
-    asked = {"batch": 4, "heads_q": heads, "heads_k": heads, "seqlen_q": queries, "seqlen_k": queries}
-    launch = forward(stub, **asked, flags=Flag.CAUSAL, family=Family.FA4)
-    assert launch["kind"] == f"fwd_d128_bf16_dense_{name}"
+def test_tiles_of_more_rows_run_where_sequences_fill_them(halves: Stub, queries: int, name: str) -> None:
+    asked = {"head_dim": 96, "batch": 64, "seqlen_q": queries, "seqlen_k": queries, "flags": Flag.CAUSAL}
+    assert forward(halves, **asked, family=Family.FA4)["kind"] == f"fwd_d96_bf16_dense_causal{name}"
 
 
 @pytest.mark.parametrize(

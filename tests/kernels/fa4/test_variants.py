@@ -125,6 +125,17 @@ def test_every_tile_is_taken_once(blocks, rows, heads) -> None:
     assert sorted(tiles) == [(head, row) for head in range(heads) for row in range(rows)]
 
 
+@given(st.integers(1, 5000), st.integers(1, 150), st.integers(0, 6))
+def test_every_tile_is_one_blocks_where_the_last_have_blocks_of_their_own(tiles, blocks, rounds) -> None:
+    shared = _ORDER.in_turns(tiles, blocks, rounds, max)
+    shares = [
+        _ORDER.share_of(block, blocks, shared, lambda says, this, that: this if says else that)
+        for block in range(min(tiles, blocks + tiles - shared))
+    ]
+    taken = [tile for first, end in shares for tile in range(first, min(end, tiles), blocks)]
+    assert sorted(taken) == list(range(tiles))
+
+
 def busiest(rows: int, heads: int, window: float = math.inf) -> float:
     """The work of the block with most of it, over the mean; a tile's is the keys that it sees and what begins and ends it."""
     work = [1.5 + min(row + 1, window + 1) for row in range(rows)]

@@ -112,6 +112,8 @@ _COST_TOGETHER = {
     ("packed", "causal"): {192: 106, 256: 110},
 }
 """The same by tiles of several heads, of sequences of any length. Elsewhere they were hardly ever faster."""
+_COST_LONG = {("dense", 96, "causal"): 97}
+"""The same by tiles of _LONG that are not for every sequence from their length on."""
 _MOST_ROWS = 448
 _MOST_ROWS_FORWARD = {(64, "full"): 767, (64, "causal"): 1100}
 """Sequences that half tiles are for, by head dim and mask: from there on the last tile is a small part, or others are faster."""
@@ -120,10 +122,10 @@ _LONG = {
         (64, "full"): (363, ForwardTiles(192, 128, walks=True, o_apart=True)),
         (64, "causal"): (1449, ForwardTiles(192, 128, walks=True, falling=True, o_apart=True)),
         (96, "full"): (1449, ForwardTiles(192, 128, p_in_registers=False, walks=True, o_apart=True)),
-        (96, "causal"): (2897, ForwardTiles(192, 128, p_in_registers=False)),
-        (128, "causal"): (11586, ForwardTiles(128, 128)),
+        (96, "causal"): (897, ForwardTiles(192, 128, p_in_registers=False, walks=True, falling=True, o_apart=True)),
+        (128, "causal"): (1025, ForwardTiles(128, 128, walks=True, falling=True, o_apart=True)),
         (192, "full"): (2897, ForwardTiles(128, 112, walks=True)),
-        (192, "causal"): (5793, ForwardTiles(128, 112)),
+        (192, "causal"): (1449, ForwardTiles(128, 112, walks=True, falling=True)),
         (256, "full"): (449, ForwardTiles(128, 80)),
         (256, "causal"): (1449, ForwardTiles(128, 80)),
     },
@@ -230,7 +232,7 @@ class Variant(msgspec.Struct, frozen=True, order=True):
     tile_n: int = 0
     """Of whole: the most keys of a sequence."""
     long: bool = False
-    """Of fwd: for sequences from ``shortest`` on, next to the one for shorter ones."""
+    """Of fwd: for sequences from ``shortest`` on, or of these where it costs less, next to the one for shorter ones."""
     half: bool = False
     """With tiles of half as many rows, next to the one for full tiles."""
     narrow_v: bool = False
@@ -293,9 +295,11 @@ class Variant(msgspec.Struct, frozen=True, order=True):
 
     @property
     def percent(self) -> int:
-        """What a query row costs by tiles of half as many or of several heads, see ``_COST``; 0 by others."""
+        """What a query row costs by tiles that are chosen by it, see ``_COST``; 0 by others."""
         if self.kernel == "fwd" and self.several_heads:
             return _COST_TOGETHER[self.layout, self.mask][self.head_dim]
+        if self.kernel == "fwd" and self.long:
+            return _COST_LONG.get((self.layout, self.head_dim, self.mask), 0)
         if not self.half or not self.is_pass:
             return 0
         cost = _COST[self.kernel][self.head_dim]

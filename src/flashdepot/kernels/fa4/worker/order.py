@@ -30,3 +30,21 @@ def tile_of(number, first, blocks, rows, heads, choose):
     row = choose(is_middle == 1, pairs, choose(is_late == 1, rows - 1 - early, early))
     head = choose(is_middle == 1, single - left, pair // divisor)
     return head, row, choose(turn < 0, 1, choose(single < 2 * left + middles, 1, 0)) == 1
+
+
+def in_turns(tiles, blocks, rounds, larger):
+    """How many tiles of falling work so many blocks take in turns, of so many tiles: all but the last so many rounds.
+
+    Each other tile is a block's by itself, which the GPU starts when one before it has ended: they fill what unequal work of
+    the others leaves. Such a block takes longer, so that they are few. larger(this, that): the larger one.
+    """
+    return larger(tiles // blocks - rounds, 1) * blocks
+
+
+def share_of(block, blocks, shared, choose):
+    """The first tile of a block, and what its last is below; between two lie as many as there are blocks that take turns.
+
+    blocks: those. shared: their tiles. choose(condition, this, that): this or that.
+    """
+    alone = shared + block - blocks
+    return choose(block < blocks, block, alone), choose(block < blocks, shared, alone + 1)

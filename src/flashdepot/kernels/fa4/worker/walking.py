@@ -5,11 +5,12 @@ is here: an order of tiles, and shared memory of Q that stays until O, which lie
 """
 
 import copy
+from dataclasses import replace
 
 import cutlass
 import cutlass.cute as cute
-from cutlass import Int32, const_expr
-from flash_attn.cute import flash_fwd_sm90
+from cutlass import Boolean, Int32, const_expr
+from flash_attn.cute import flash_fwd_sm90, utils
 from flash_attn.cute.pipeline import PipelineTmaAsync
 from flash_attn.cute.tile_scheduler import (
     SingleTileLPTScheduler,
@@ -17,7 +18,7 @@ from flash_attn.cute.tile_scheduler import (
     StaticPersistentTileScheduler,
     WorkTileInfo,
 )
-from order import tile_of
+from order import in_turns, share_of, tile_of
 from traced import seeing
 
 _ALIGNED = 1024  # bytes, that a tile in shared memory starts at a multiple of
@@ -39,24 +40,35 @@ class RowsThenHeads(StaticPersistentTileScheduler):
 
 
 class LongestFirst(SingleTileLPTScheduler):
-    """Tiles of falling work: blocks take one each from the first to the last, then from the last to the first.
+    """Tiles of falling work, see order.py. Heads whose keys fit into the L2 cache together take turns.
 
-    Heads whose keys fit into the L2 cache together take turns. Upstream's number of a split, of which there is one, holds
-    the way to the block's next tile.
+    What upstream calls the number of splits is here that of the blocks that take turns, and a split the end of the block's tiles.
     """
 
     @staticmethod
+    def to_underlying_arguments(args, **named):
+        return SingleTileLPTScheduler.to_underlying_arguments(replace(args, num_splits=Grid.blocks), **named)
+
+    @staticmethod
+    def shared(params):
+        rows = params.num_block  # the more there are, the longer a tile takes
+        rounds = cutlass.min(cutlass.max(rows // 12, 1), 3) + rows // 64
+        return in_turns(params.total_blocks, params.num_splits, rounds, cutlass.max)
+
+    @staticmethod
     def get_grid_shape(params, *, loc=None, ip=None):
-        return cutlass.min(Grid.blocks, params.total_blocks), Int32(1), Int32(1)
+        tiles = params.total_blocks
+        return cutlass.min(tiles, params.num_splits + tiles - LongestFirst.shared(params)), Int32(1), Int32(1)
 
     @staticmethod
     def create(params, ctx=None, *, loc=None, ip=None):
-        block, blocks = cute.arch.block_idx()[0], cute.arch.grid_dim()[0]
-        return LongestFirst(params, block, 2 * (blocks - block) - 1, loc=loc, ip=ip)
+        block = cute.arch.block_idx()[0]
+        first, end = share_of(block, params.num_splits, LongestFirst.shared(params), cutlass.select_)
+        return LongestFirst(params, first, end, loc=loc, ip=ip)
 
     def advance_to_next_work(self, *, loc=None, ip=None):
-        self._tile_idx += self._split_idx
-        self._split_idx = 2 * cute.arch.grid_dim()[0] - self._split_idx
+        tile = self._tile_idx + self.params.num_splits
+        self._tile_idx = cutlass.select_(tile < self._split_idx, tile, self.params.total_blocks)
         return self.get_current_work()
 
 
@@ -89,30 +101,115 @@ class LastWithFirst(SingleTileLPTScheduler):
         return self.get_current_work()
 
 
+_EVERY = 2**30  # more tiles than there are
+_GROUP = 31  # sequences that upstream's decoder looks at at once
+_MOST_LOOKED_FOR = 4 * _GROUP  # sequences, by each block of a single tile
+
+
+@cute.jit
+def _by_length(decoder, first, sorts):
+    """Of up to 31 sequences a lane's: 32 times its tiles, and 31 less its place among them. If asked for, the longest first."""
+    lane = cute.arch.lane_idx()
+    mine = decoder._num_m_blocks(lane, first) * 32 + 31 - lane
+    if sorts:
+        for part in cutlass.range_constexpr(1, 6):
+            for step in cutlass.range_constexpr(part - 1, -1, -1):
+                other = cute.arch.shuffle_sync_bfly(mine, 1 << step)
+                takes_larger = (lane >> part & 1) == (lane >> step & 1)
+                mine = cutlass.select_(takes_larger, cutlass.max(mine, other), cutlass.min(mine, other))
+    return mine
+
+
+@cute.jit
+def _falling(decoder, nth, rows):
+    """The row of tiles and the head of a sequence's nth tile: the last rows first, of as many heads as L2 has the keys of."""
+    rows_of_keys = rows * decoder.tile_shape_mn[0] // decoder.qhead_per_kvhead_packgqa // decoder.tile_shape_mn[1]
+    near = Int32(16)
+    for _ in cutlass.range_constexpr(4):
+        near = cutlass.select_(rows_of_keys * near > decoder.max_kvblock_in_l2, near // 2, near)
+    near = cutlass.min(near, decoder.num_head)
+    section = nth // (near * rows)
+    rest = nth - section * near * rows
+    heads = cutlass.min(near, decoder.num_head - section * near)
+    row = rest // heads
+    return rows - 1 - row, section * near + rest - row * heads
+
+
 class OfSequences(SingleTileVarlenScheduler):
-    """Tiles of packed sequences: each block takes the one that lies a grid further on.
+    """Tiles of packed sequences, of every 31 the longest first where blocks take several, see order.py.
 
     Upstream looks for the sequence of a tile from the first one on, which takes longer than short sequences themselves where
-    there are hundreds. Here it is from that of the tile before: what upstream calls a split holds it, and its first tile.
+    there are hundreds. Here it is from the group of the tile before. What upstream calls a split holds that group's first
+    sequence and tile, its sequences by length, a lane each, and the end of the block's tiles; the number of splits is that
+    of the blocks that take turns.
     """
 
     @staticmethod
-    def get_grid_shape(params, *, loc=None, ip=None):
-        most, splits, one = SingleTileVarlenScheduler.get_grid_shape(params)
-        return cutlass.min(Grid.blocks, most), splits, one
+    def to_underlying_arguments(args, **named):
+        return SingleTileVarlenScheduler.to_underlying_arguments(replace(args, num_splits=Grid.blocks), **named)
 
     @staticmethod
+    def tiles(params):
+        """About as many as there are: of each sequence half of the last one is empty."""
+        rows = params.decoder.tile_shape_mn[0]
+        return (params.total_q + params.decoder.num_batch * (rows // 2)) // rows * params.decoder.num_head
+
+    @staticmethod
+    def shared(params):
+        decoder = params.decoder
+        shared = in_turns(OfSequences.tiles(params), decoder.num_splits, 2, cutlass.max)
+        return cutlass.select_(decoder.num_batch <= _MOST_LOOKED_FOR, shared, Int32(_EVERY))
+
+    @staticmethod
+    def get_grid_shape(params, *, loc=None, ip=None):
+        most = SingleTileVarlenScheduler.get_grid_shape(params)[0]
+        alone = cutlass.max(most - OfSequences.shared(params), 0)
+        return cutlass.min(most, params.decoder.num_splits + alone), Int32(1), Int32(1)
+
+    @staticmethod
+    @cute.jit
     def create(params, ctx=None, *, loc=None, ip=None):
-        return OfSequences(params, cute.arch.block_idx()[0], (Int32(0), Int32(0)), loc=loc, ip=ip)
+        decoder = params.decoder
+        blocks, shared = decoder.num_splits, OfSequences.shared(params)
+        sorts = OfSequences.tiles(params) > blocks
+        group = _by_length(decoder, Int32(0), sorts)
+        if const_expr(not decoder.lpt):
+            # Of about the same length they have equal tiles, and short ones take less time than a block to begin.
+            tiles = cute.arch.shuffle_sync(utils.warp_prefix_sum(group >> 5, cute.arch.lane_idx()), 31)
+            longest = cute.arch.shuffle_sync(group >> 5, 0)
+            is_unequal = longest * cutlass.min(decoder.num_batch, _GROUP) * 2 > tiles * 3
+            is_long = longest * decoder.tile_shape_mn[0] >= 1024
+            shared = cutlass.select_(sorts and is_unequal and is_long, shared, Int32(_EVERY))
+        first, end = share_of(cute.arch.block_idx()[0], blocks, shared, cutlass.select_)
+        return OfSequences(params, first, (Int32(0), Int32(0), group, end), loc=loc, ip=ip)
 
     @cute.jit
     def _decode_work_tile(self):
-        row, head_idx, batch_idx, _, _, first, is_valid = self.params.decoder.decode(self._tile_idx, *self._split_idx)
-        self._split_idx = (Int32(batch_idx), Int32(first))
-        return WorkTileInfo((Int32(row), Int32(head_idx), Int32(batch_idx), Int32(0)), is_valid)
+        decoder, tile = self.params.decoder, self._tile_idx
+        sequence, first, group, end = self._split_idx
+        lane = cute.arch.lane_idx()
+        before = utils.warp_prefix_sum(group >> 5, lane)
+        after = first + cute.arch.shuffle_sync(before, 31) * decoder.num_head
+        while after <= tile and sequence < decoder.num_batch:
+            sequence += _GROUP
+            first = after
+            group = _by_length(decoder, sequence, Boolean(True))
+            before = utils.warp_prefix_sum(group >> 5, lane)
+            after = first + cute.arch.shuffle_sync(before, 31) * decoder.num_head
+        self._split_idx = (sequence, first, group, end)
+        place = cute.arch.popc(cute.arch.vote_ballot_sync(first + before * decoder.num_head <= tile))
+        rows = cutlass.max(cute.arch.shuffle_sync(group >> 5, place), 1)
+        nth = tile - first - cute.arch.shuffle_sync(before - (group >> 5), place) * decoder.num_head
+        found = sequence + 31 - cute.arch.shuffle_sync(group & 31, place)
+        is_valid = sequence < decoder.num_batch and tile < end
+        head_idx = nth // rows
+        row = nth - head_idx * rows
+        if const_expr(decoder.lpt):
+            row, head_idx = _falling(decoder, nth, rows)
+        return WorkTileInfo((Int32(row), Int32(head_idx), Int32(found), Int32(0)), is_valid)
 
     def advance_to_next_work(self, *, loc=None, ip=None):
-        self._tile_idx += cute.arch.grid_dim()[0]
+        self._tile_idx += self.params.decoder.num_splits
         return self.get_current_work()
 
 

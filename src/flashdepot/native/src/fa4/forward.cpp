@@ -93,23 +93,6 @@ std::int64_t queries_of(const Problem &problem) {
   return problem.packed() ? problem.total_q / std::max(problem.batch, 1) : problem.seqlen_q;
 }
 
-// Whether blocks that walk, each with as many pairs of a long and a short tile, leave SMs idle while the last pairs are
-// done (kernels/fa4/worker/order.py): a tenth of the time, by the keys of a tile.
-bool walks_unevenly(const Unit &unit, const ForwardCall &call, const DeviceFacts &gpu) {
-  constexpr std::int32_t kLong = 1000;  // for the kernels for long sequences to be about as fast
-  const Problem &problem = call.problem;
-  if (blocks_of(unit) == 0 || layout_of(call) != Layout::dense || mask_of(problem) != Mask::causal ||
-      length_of(problem) < kLong) {
-    return false;
-  }
-  const std::int64_t tile = tiles_of(unit).m, rows = (problem.seqlen_q + tile - 1) / tile;
-  const std::int64_t sms = std::int64_t{gpu.multiprocessors} * blocks_of(unit);
-  const std::int64_t heads = std::int64_t{problem.batch} * problem.heads_q, pairs = heads * (rows / 2);
-  const std::int64_t last = pairs % sms != 0 ? rows : rows % 2 * (rows + 1) / 2;
-  const std::int64_t longest = pairs / sms * (rows + 1) + last, all = heads * rows * (rows + 1) / 2;
-  return heads * rows > sms && longest * sms * 10 > all * 11;
-}
-
 // How many query heads of a key head may be rows of one tile: one where the GPU has SMs to spare for more tiles.
 std::int32_t heads_together(const Problem &problem, const DeviceFacts *gpu) {
   constexpr std::int64_t kRows = 128;
@@ -119,15 +102,10 @@ std::int32_t heads_together(const Problem &problem, const DeviceFacts *gpu) {
 
 const Unit *unit_for(const ForwardCall &call, const DeviceFacts *gpu) {
   const Problem &problem = call.problem;
-  Key key{Kernel::fwd, problem.dtype, unit_head_dim(problem.head_dim), problem.head_dim_v, layout_of(call),
-          mask_of(problem), problem.softcap > 0.0f, false, 0, length_of(problem), queries_of(problem),
-          heads_together(problem, gpu)};
-  const Unit *unit = find_unit(gpu, key);
-  if (unit != nullptr && gpu != nullptr && walks_unevenly(*unit, call, *gpu)) {
-    key.length = INT32_MAX;
-    return find_unit(gpu, key);
-  }
-  return unit;
+  const Key key{Kernel::fwd, problem.dtype, unit_head_dim(problem.head_dim), problem.head_dim_v, layout_of(call),
+                mask_of(problem), problem.softcap > 0.0f, false, 0, length_of(problem), queries_of(problem),
+                heads_together(problem, gpu)};
+  return find_unit(gpu, key);
 }
 
 // Kernels over pages take a list of lengths, which a caller may have in another form.

@@ -29,7 +29,7 @@ struct Unit {
   Tiles tiles;
   std::int32_t blocks;    // of each SM, which go from tile to tile; 0: a block a tile
   std::int32_t shortest;  // length that it is meant for
-  std::int32_t percent;   // of half tiles or those of several heads: what a row costs, of one in others; else 0
+  std::int32_t percent;   // of tiles that are chosen by it: what a row costs, of one in others; else 0
   std::int32_t most_rows;  // the longest sequences that such tiles are for
   const char *name;
   void (*initialize)(void **);
@@ -166,7 +166,7 @@ std::int64_t cost_of(const Unit &unit, const Key &wanted) {
 
 // Whether a unit with tiles for some sequences does one for less than another unit.
 bool costs_less(const Unit &unit, const Unit &other, const Key &wanted) {
-  const bool is_for_these = wanted.rows > 0 && wanted.rows <= unit.most_rows &&
+  const bool is_for_these = wanted.rows > 0 && unit.shortest <= wanted.rows && wanted.rows <= unit.most_rows &&
                             (wanted.kernel == Kernel::bwd || !unit.key.several_heads || wanted.group > 1);
   return is_for_these && unit.key.head_dim_v <= other.key.head_dim_v && cost_of(unit, wanted) < cost_of(other, wanted);
 }
