@@ -40,9 +40,7 @@ def disk_full(name: str, made: str, log: str, folder: Path) -> MissingToolError 
     )
 
 
-_SYSTEM_LIBRARIES = frozenset(
-    f"lib{name}.so.{number}" for name, number in (("c", 6), ("dl", 2), ("rt", 1), ("pthread", 0))
-)
+_SYSTEM_LIBRARIES = frozenset({"libc.so.6", "libdl.so.2", "librt.so.1", "libpthread.so.0"})
 
 _ENDS_THE_PROGRAM = frozenset(
     {
