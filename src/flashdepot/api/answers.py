@@ -184,11 +184,12 @@ def explain(log: str | Path | BinaryIO, host: HostRecord | None = None) -> LogRe
         return explain_log(io.BytesIO(log.encode("utf-8", "surrogateescape")), host)
     if isinstance(log, (str, Path)):
         try:
-            with Path(log).open("rb") as stream:
-                return explain_log(stream, host)
+            stream = Path(log).open("rb")  # noqa: SIM115  (an error of reading is the disk's, not the user's)
         except OSError as error:
             hint = 'Name a file, - for standard input, or the text itself in quotes: explain "ImportError: ...".'
             raise UsageError(f"The log {log} cannot be read: {error.strerror}.", hint=hint) from error
+        with stream:
+            return explain_log(stream, host)
     if not isinstance(log.read(0), bytes):
         raise UsageError("The log is open for text, and is read as bytes.", hint='open(path, "rb")')
     return explain_log(log, host)
