@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 _ANY = LibraryRequest()
 _AS_IT_IS = NamedFacts()
 _SILENT = Events()
+_OF_PYTHON = frozenset({"python", "tags", "torch", "torch symbols"})  # topics of evidence
 
 
 def host(python: str | None = None, depot: Path | None = None) -> HostRecord:
@@ -81,7 +82,7 @@ def check(
     place, unknown = place_of(python, named, host)
     paths = [path for file in asked for path in (_files_in(file, place) if file.is_dir() else [file])]
     reports = [check_file(path, place) for path in paths]
-    if any(report.asks_python for report in reports):
+    if any(line.topic in _OF_PYTHON for report in reports for line in report.evidence):
         if unknown:
             events.warn(unknown)
         elif host is None and (said := chosen_environment(place.python)):

@@ -70,11 +70,6 @@ class Report(msgspec.Struct, frozen=True):
         worst = max((e.outcome for e in self.evidence), key=lambda outcome: outcome.rank, default=Outcome.FITS)
         return Outcome.FITS if worst is Outcome.NOTE else worst
 
-    @property
-    def asks_python(self) -> bool:
-        """Whether a Python loads it, as a wheel or an extension of torch, so that its environment counts."""
-        return bool(self.facts.get("name")) or any(one["torch_symbols"] for one in self.facts.get("binaries", ()))
-
     def to_json(self) -> dict[str, Any]:
         """The report as ``--json`` prints it."""
         return {
