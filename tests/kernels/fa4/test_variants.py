@@ -1,9 +1,11 @@
 """Kernels of fa4: which there are, in which order their blocks take tiles, and where they are faster."""
 
+import heapq
 import importlib.util
+import itertools
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -155,6 +157,32 @@ def test_tiles_of_a_window_are_dealt_out_evenly(length) -> None:
     # of a quarter of the keys, 16 heads; in rows' own order it gave 1.10 to 1.13, and 1.29 for a window of all
     assert busiest(length // 128, 16384 // length * 16, window=length // 512) < 1.06
     assert busiest(length // 128, 16384 // length * 16, window=length // 128) < 1.06
+
+
+def placed(tiles: int, heads: int, most: int) -> list[tuple[int, int]]:
+    """The head and tile of each block that has one."""
+    return [
+        _ORDER.by_turns(number, tiles, heads, most, lambda says, this, that: this if says else that)
+        for number in range(tiles * heads)
+    ]
+
+
+@given(st.integers(1, 40), st.integers(1, 200), st.integers(1, 70))
+def test_every_tile_has_a_block(tiles, heads, most) -> None:
+    assert sorted(placed(tiles, heads, most)) == [(head, tile) for head in range(heads) for tile in range(tiles)]
+
+
+@pytest.mark.parametrize(("tiles", "heads"), [(78, 4), (16, 12), (40, 16), (22, 16)])
+def test_blocks_whose_work_falls_end_together(tiles, heads) -> None:
+    def end(order: Iterable[tuple[int, int]]) -> int:
+        sms = [0] * H200
+        for _, tile in order:
+            heapq.heapreplace(sms, sms[0] + tiles - tile)
+        return max(sms)
+
+    least = max(tiles, heads * tiles * (tiles + 1) / 2 / H200)
+    assert end(placed(tiles, heads, 16)) < 1.12 * least
+    assert end(itertools.product(range(heads), range(tiles))) > 1.12 * least, "head by head"
 
 
 KIND = (90, "dense", "fwd", 128, "causal")

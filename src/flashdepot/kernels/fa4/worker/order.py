@@ -1,4 +1,4 @@
-"""In which order blocks that walk take tiles of unequal work: plain arithmetic, on CuTe's integers or on Python's."""
+"""In which order blocks take tiles of unequal work: plain arithmetic, on CuTe's integers or on Python's."""
 
 
 def tile_of(number, first, blocks, rows, heads, choose):
@@ -48,3 +48,16 @@ def share_of(block, blocks, shared, choose):
     """
     alone = shared + block - blocks
     return choose(block < blocks, block, alone), choose(block < blocks, shared, alone + 1)
+
+
+def by_turns(number, tiles, heads, most, choose):
+    """The head of a block that has one tile, and which of its head's that is: the first of each head, the second of each, ..
+
+    number: of the block, from 0. tiles: of a head. most: heads that take turns. choose(condition, this, that): this or that.
+    """
+    rounds = (heads + most - 1) // most
+    at_once = (heads + rounds - 1) // rounds
+    first = number // (tiles * at_once) * at_once
+    left = number - first * tiles
+    here = choose(heads - first < at_once, heads - first, at_once)
+    return first + left % here, left // here

@@ -10,6 +10,7 @@ from adding import adding
 from bounded import bounded
 from cutlass import Float32, const_expr
 from early import followed, following
+from falling import falling
 from flash_attn.cute import flash_bwd_sm90, flash_fwd_sm90
 from flash_attn.cute.flash_bwd_postprocess import FlashAttentionBackwardPostprocess
 from flash_attn.cute.flash_bwd_sm90 import FlashAttentionBackwardSm90
@@ -162,7 +163,7 @@ def forward(job: dict[str, Any]) -> Entry:
 
 def backward(job: dict[str, Any]) -> Entry:
     """functions.backward by this GPU's kernel, dense or packed."""
-    kind = _Backward if job["several_heads"] else FlashAttentionBackwardSm90
+    kind = falling(_Backward if job["several_heads"] else FlashAttentionBackwardSm90)
     if job["dq_at_once"]:
         kind = adding(kind)
     if job["grouped"]:

@@ -41,16 +41,32 @@ std::int64_t rows_of(const Problem &problem) {
                           : std::max(problem.seqlen_q, problem.seqlen_k);
 }
 
-// When so many blocks end on the GPU's SMs, each of which takes as many turns at most: tiles of rows that it goes through.
-// By a causal mask the blocks of a head have fewer and fewer, and packed sequences differ.
-double end_of(double blocks, double turns, const Problem &problem, double key_tiles, const DeviceFacts &gpu) {
-  const double of_an_sm = blocks / gpu.multiprocessors;
-  if (of_an_sm <= 1.0) {
-    return turns;
+// When the blocks of a kernel end, which SMs take as they get free, those with the most work first (worker/falling.py): in
+// turns, each a tile of rows. A causal mask leaves the blocks of a head fewer and fewer. Of packed sequences the longest is
+// known, and the mean of the others.
+double end_of(const Problem &problem, const DeviceFacts &gpu, Tiles tiles, std::int32_t heads, double turns_of_a_tile,
+              double besides) {
+  const bool packed = problem.packed();
+  const double turns = whole_up(1.0 * problem.seqlen_q / tiles.m) * turns_of_a_tile;  // of the longest sequence
+  const double others = packed ? problem.batch - 1 : 0;
+  const auto of_an_sm = [&](double sequences, double keys) {
+    return sequences * heads * whole_up(keys / tiles.n) / gpu.multiprocessors;
+  };
+  if (mask_of(problem) == Mask::causal) {
+    const double keys = packed ? 1.0 * problem.total_k / problem.batch : problem.seqlen_k;
+    const double blocks = of_an_sm(problem.batch, keys);
+    const double mean = turns * (1.0 + 1.0 / whole_up(keys / tiles.n)) / 2;
+    return (blocks <= 1 ? turns : blocks * mean + 0.9 * turns) + besides * std::max(1.0, blocks);
   }
-  const bool is_causal = mask_of(problem) == Mask::causal;
-  const double mean = is_causal ? turns * (1.0 + 1.0 / key_tiles) / 2 : turns;
-  return is_causal || problem.packed() ? of_an_sm * mean + 0.9 * turns : whole_up(of_an_sm) * turns;
+  const double longest = of_an_sm(packed ? 1 : problem.batch, problem.seqlen_k);
+  const double end = whole_up(longest) * (turns + besides);
+  if (others == 0) {
+    return end;
+  }
+  const auto mean = [&](std::int64_t total, std::int32_t most) { return std::max(0.0, 1.0 * total - most) / others; };
+  const double shorter = whole_up(mean(problem.total_q, problem.seqlen_q) / tiles.m) * turns_of_a_tile;
+  const double blocks = of_an_sm(others, mean(problem.total_k, problem.seqlen_k));
+  return std::max(end, longest * (turns + besides) + blocks * (shorter + besides) + shorter / 2);
 }
 
 // Whether a kernel with these tiles, whose blocks go through the rows of all query heads of a key head, ends before one
@@ -60,18 +76,9 @@ bool ends_sooner(const Problem &problem, const DeviceFacts *gpu, Tiles tiles) {
   if (gpu == nullptr || !several_heads(problem)) {
     return true;
   }
-  const double batch = problem.batch;
-  const double keys = problem.packed() ? problem.total_k / batch : problem.seqlen_k;
-  const double key_tiles = whole_up(keys / tiles.n);
-  const double turns = whole_up(1.0 * problem.seqlen_q / tiles.m);  // of the longest sequence
-  const auto end = [&](std::int32_t heads, double turns_of_a_block, double besides) {
-    const double blocks = batch * key_tiles * heads;
-    return end_of(blocks, turns_of_a_block, problem, key_tiles, *gpu) +
-           besides * std::max(1.0, blocks / gpu->multiprocessors);
-  };
   constexpr double kBesides = 2, kBesidesWithSums = 3, kCallWithSums = 4;
-  return end(problem.heads_k, turns * (problem.heads_q / problem.heads_k), kBesides) <=
-         end(problem.heads_q, turns, kBesidesWithSums) + kCallWithSums;
+  const double together = end_of(problem, *gpu, tiles, problem.heads_k, problem.heads_q / problem.heads_k, kBesides);
+  return together <= end_of(problem, *gpu, tiles, problem.heads_q, 1, kBesidesWithSums) + kCallWithSums;
 }
 
 Units units_for(const Problem &problem, const DeviceFacts *gpu) {
@@ -85,7 +92,8 @@ Units units_for(const Problem &problem, const DeviceFacts *gpu) {
           false,
           0,
           0,
-          rows_of(problem)};
+          rows_of(problem),
+          problem.heads_q / std::max(problem.heads_k, 1)};
   Units units{};
   const auto takes_all_heads = [&](const Unit *unit) {
     return unit != nullptr && takes_groups(*unit) && ends_sooner(problem, gpu, tiles_of(*unit));

@@ -1,0 +1,143 @@
+"""Backward kernels whose blocks begin with the most work, so that none of the last ones is long.
+
+Upstream's go head by head. By a causal mask the last head's first block sees all rows when most SMs have ended; of packed
+sequences the last one may be the longest. Here heads take turns, and blocks with the most rows of queries come first. Where
+there is more to do, only few heads do: the blocks of a head read the same rows, which are then in the L2 cache.
+"""
+
+import cutlass
+import cutlass.cute as cute
+from cutlass import Int32, const_expr
+from flash_attn.cute import flash_bwd_sm90
+from flash_attn.cute.tile_scheduler import SingleTileScheduler, SingleTileVarlenScheduler, WorkTileInfo
+from order import by_turns
+from traced import seeing
+
+_L2 = (
+    20 * 1024 * 1024
+)  # bytes of an H100's 50 for heads that take turns: q and the gradient of o in 2, the sum of dq in 4
+_AT_ONCE = 256  # blocks, at least
+_FEW = 2048  # blocks, of which those of all heads take turns
+_LONG = 8  # tiles of a sequence, whose blocks run side by side, and so read a row at about the same time
+_LANES = 32
+
+
+def _turns(tiles, heads, sequences, keys, head_dim):
+    """How many heads take turns, each with so many tiles of so many keys, and whether blocks of sequences do."""
+    fitting = Int32(_L2 // (8 * head_dim * keys)) // tiles
+    is_few = (tiles * heads <= _FEW) & (tiles >= _LONG * sequences)
+    most = cutlass.max(cutlass.max(fitting, _AT_ONCE // tiles), 1)
+    return cutlass.select_(is_few, heads, most), is_few | (fitting > 0)
+
+
+def _dense(keys, head_dim):
+    class Dense(SingleTileScheduler):
+        """Blocks of sequences of one length, by a causal mask: the first of each head has the most rows."""
+
+        @staticmethod
+        def get_grid_shape(params, *, loc=None, ip=None):
+            return params.num_block * params.num_head * params.num_batch, Int32(1), Int32(1)
+
+        @staticmethod
+        def create(params, ctx=None, *, loc=None, ip=None):
+            tiles, heads = cutlass.max(params.num_block, 1), params.num_head * params.num_batch
+            most, _ = _turns(tiles, heads, 1, keys, head_dim)
+            head, n_block = by_turns(cute.arch.block_idx()[0], tiles, heads, most, cutlass.select_)
+            batch_idx = head // params.num_head
+            place = (n_block, head - batch_idx * params.num_head, batch_idx)
+            return SingleTileScheduler(params, place, loc=loc, ip=ip)
+
+    return Dense
+
+
+def _packed(keys, head_dim, is_causal):
+    class Packed(SingleTileVarlenScheduler):
+        """Blocks of sequences of any length. The level of one is how many tiles of rows it has to do, as if rows were keys."""
+
+        @staticmethod
+        def create(params, ctx=None, *, loc=None, ip=None):
+            return Packed(params, cute.arch.block_idx()[0], Int32(0), loc=loc, ip=ip)
+
+        def get_current_work(self, *, loc=None, ip=None):
+            if self._is_first_block:
+                return self._decode_work_tile()
+            return WorkTileInfo((Int32(0),) * 4, cutlass.Boolean(False))
+
+        @cute.jit
+        def _tiles(self, sequence):
+            """Of keys."""
+            decoder, tiles = self.params.decoder, Int32(0)
+            if sequence < decoder.num_batch:
+                starts = decoder.mCuSeqlensQ
+                tiles = cute.ceil_div(starts[sequence + 1] - starts[sequence], keys)
+            return tiles
+
+        @cute.jit
+        def _from_level(self, level, by_block):
+            """How many blocks of a head have at least this level, and the highest one of this thread's sequences."""
+            blocks, highest = Int32(0), Int32(0)
+            for first in cutlass.range(0, self.params.decoder.num_batch, _LANES, unroll=1):
+                tiles = self._tiles(first + cute.arch.lane_idx())
+                here = cutlass.select_(by_block, tiles - level + 1, tiles)
+                blocks += cutlass.select_(tiles >= level, here, Int32(0))
+                highest = cutlass.max(highest, tiles)
+            return cute.arch.warp_redux_sync(blocks, "add"), highest
+
+        @cute.jit
+        def _decode_work_tile(self):
+            decoder, lane = self.params.decoder, cute.arch.lane_idx()
+            blocks, highest = self._from_level(Int32(1), cutlass.Boolean(False))
+            tiles = cutlass.max(blocks, 1)
+            most, by_block = _turns(tiles, decoder.num_head, decoder.num_batch, keys, head_dim)
+            if const_expr(not is_causal):
+                by_block = cutlass.Boolean(False)  # those of one sequence are equal
+            is_valid = self._tile_idx < blocks * decoder.num_head
+            number = cutlass.select_(is_valid, self._tile_idx, Int32(0))
+            head, nth = by_turns(number, tiles, decoder.num_head, most, cutlass.select_)
+
+            level, above = Int32(1), cute.arch.warp_redux_sync(highest, "max") + 1
+            before = Int32(0)
+            while above - level > 1:
+                middle = (level + above) // 2
+                count, _ = self._from_level(middle, by_block)
+                if count > nth:
+                    level = middle
+                else:
+                    above, before = middle, count
+            nth -= before
+
+            # Of sequences that have a block of this level, or are of this level: which, and which of its blocks.
+            which = cutlass.select_(by_block, nth, nth // level)
+            batch_idx, n_block = Int32(0), nth - which * level
+            first = Int32(0)
+            while first < decoder.num_batch:
+                tiles = self._tiles(first + lane)
+                has = (tiles == level) | (by_block & (tiles > level))
+                here = cute.arch.vote_ballot_sync(has)
+                count = cute.arch.popc(here)
+                if which < count:
+                    is_it = has & (cute.arch.popc(here & ((1 << lane) - 1)) == which)
+                    found = cute.arch.popc(cute.arch.vote_ballot_sync(is_it) - 1)
+                    batch_idx = first + found
+                    if by_block:
+                        n_block = cute.arch.shuffle_sync(tiles, found) - level
+                    first = decoder.num_batch
+                which -= count
+                first += _LANES
+            return WorkTileInfo((Int32(n_block), Int32(head), Int32(batch_idx), Int32(0)), is_valid)
+
+    return Packed
+
+
+def falling(kernel_class):
+    """kernel_class, for as many blocks as upstream has."""
+
+    class Falling(kernel_class):
+        def __call__(self, *arguments, **named):
+            ordered = {"SingleTileVarlenScheduler": _packed(self.tile_n, self.tile_hdim, self.is_causal)}
+            if self.is_causal:
+                ordered["SingleTileScheduler"] = _dense(self.tile_n, self.tile_hdim)
+            with seeing(flash_bwd_sm90, **ordered):
+                super().__call__(*arguments, **named)
+
+    return Falling
