@@ -626,7 +626,7 @@ def test_a_backward_pass_of_datacenter_blackwell_writes_no_zeros_past_the_head_d
 
 @pytest.mark.parametrize(
     ("queries", "keys", "is_half"),
-    [(64, 300, True), (128, 200, False), (100, 320, True), (320, 200, True), (448, 200, False), (64, 449, False)],
+    [(64, 300, True), (128, 200, True), (100, 320, True), (320, 200, True), (448, 200, False), (64, 449, False)],
 )
 def test_a_backward_pass_over_short_sequences_has_half_tiles_in_all_its_kernels(
     halves: Stub, queries: int, keys: int, is_half: bool
@@ -681,16 +681,22 @@ def test_the_backward_pass_is_prepared_and_finished_by_kernels_with_its_tiles(
     assert (stub.launches(), again.value) == (without, needed.value), "softmax_d is not wanted"
 
 
-@pytest.mark.parametrize(("batch", "sums"), [(2, True), (33, False)])
+@pytest.mark.parametrize(
+    ("batch", "longest", "total", "sums"),
+    [(2, 500, 0, True), (33, 500, 0, False), (33, 500, 16500, False), (2, 5824, 7365, True)],
+)
 def test_dk_and_dv_of_several_query_heads_are_summed_in_memory_only_for_too_few_blocks(
-    stub: Stub, batch: int, sums: bool
+    stub: Stub, batch: int, longest: int, total: int, sums: bool
 ) -> None:
-    asked = {"batch": batch, "seqlen_q": 300, "seqlen_k": 500, "heads_q": 8, "heads_k": 2, "softmax_d": None}
-    args = backward_args(device=H100, head_dim=128, workspace=0x7000_0000, workspace_bytes=1 << 40, **asked)
+    packed = {"cu_seqlens_q": 0x3000, "cu_seqlens_k": 0x4000, "total_q": total, "total_k": total} if total else {}
+    asked = {"batch": batch, "seqlen_q": longest, "seqlen_k": longest, "heads_q": 8, "heads_k": 2, "softmax_d": None}
+    args = backward_args(device=H100, head_dim=128, workspace=0x7000_0000, workspace_bytes=1 << 40, **asked, **packed)
     assert stub.bwd(args).status is Status.OK
     kinds = [entry["kind"] for entry in stub.launches()]
-    main = ["pre_d128_bf16_dense_m64", f"bwd_d128_bf16_dense_full{'_gqa' * sums}", "dq_d128_bf16_dense_m64"]
-    assert kinds == ["zero_sums", *main, *["dkv_d128_bf16_dense"] * 2] if sums else kinds == main
+    layout = "packed" if total else "dense"
+    names = ["pre_d128_bf16_{}_m64", f"bwd_d128_bf16_{{}}_full{'_gqa' * sums}", "dq_d128_bf16_{}_m64"]
+    main, finish = [name.format(layout) for name in names], [f"dkv_d128_bf16_{layout}"] * 2
+    assert kinds == ["zero_sums", *main, *finish] if sums else kinds == main
 
 
 @pytest.mark.parametrize(

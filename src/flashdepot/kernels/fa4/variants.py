@@ -102,9 +102,9 @@ _BACKWARD_HALF = {64: BackwardTiles(64, 64, swap_sdp=False, atoms_dkv=1, blocks=
 """The same backward, of 64 keys too."""
 _TOGETHER = {**_SHORT, 256: ForwardTiles(128, 80, walks=True)}
 """Tiles of which the rows are queries of all query heads of a key head, where those of one head fill tiles badly."""
-_COST = {"fwd": {64: 95, 96: 98, 128: 95, 192: 120, 256: 113}, "bwd": {64: 112}}
+_COST = {"fwd": {64: 95, 96: 98, 128: 95, 192: 120, 256: 113}, "bwd": {64: 112}, "grouped": {64: 72}}
 _COST_EXCEPTIONS = {("fwd", 256, "dense", "causal"): 92}
-"""What a row costs by half tiles, in percent of one by full ones, on an H200."""
+"""What a row costs by half tiles, in percent of one by full ones, on an H200. grouped: backward, where full ones sum heads."""
 _COST_TOGETHER = {
     ("dense", "full"): {64: 115, 96: 104, 128: 115, 192: 104, 256: 102},
     ("dense", "causal"): {192: 104, 256: 103},
@@ -302,7 +302,7 @@ class Variant(msgspec.Struct, frozen=True, order=True):
             return _COST_LONG.get((self.layout, self.head_dim, self.mask), 0)
         if not self.half or not self.is_pass:
             return 0
-        cost = _COST[self.kernel][self.head_dim]
+        cost = _COST["grouped" if self.grouped else self.kernel][self.head_dim]
         return _COST_EXCEPTIONS.get((self.kernel, self.head_dim, self.layout, self.mask), cost)
 
     @property

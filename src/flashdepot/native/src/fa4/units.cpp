@@ -158,10 +158,13 @@ bool is_meant_more(const Unit &unit, const Unit &other, std::int32_t length) {
 
 // What a sequence costs, of which the last tile may be half empty.
 std::int64_t cost_of(const Unit &unit, const Key &wanted) {
-  const std::int32_t group = unit.key.several_heads ? wanted.group : 1;
+  const bool backward = wanted.kernel == Kernel::bwd;
+  const std::int32_t group = unit.key.several_heads && !backward ? wanted.group : 1;
   const std::int64_t rows = wanted.rows * group, tile = unit.tiles.m;
   const std::int64_t taken = wanted.layout == Layout::packed ? rows + tile / 2 : (rows + tile - 1) / tile * tile;
-  return taken * (unit.percent != 0 ? unit.percent : 100) / group;
+  constexpr std::int32_t kOfAHead = 4;  // more of each head whose rows a block goes through
+  const std::int32_t more = backward && unit.key.several_heads ? kOfAHead * wanted.group : 0;
+  return taken * (unit.percent != 0 ? unit.percent + more : 100) / group;
 }
 
 // Whether a unit with tiles for some sequences does one for less than another unit.

@@ -44,7 +44,7 @@ struct Key {
   std::int32_t tile;    // of pre and dq: bwd's query rows; of dkv: its keys; of whole: at least so many keys
   std::int32_t length;  // of fwd: of the sequences
   std::int64_t rows;    // of fwd and bwd: of a sequence, of packed ones the mean; 0: any tiles will do
-  std::int32_t group = 1;  // of fwd: query heads that share a key head
+  std::int32_t group = 1;  // of fwd and bwd: query heads that share a key head
 };
 
 struct Unit;
