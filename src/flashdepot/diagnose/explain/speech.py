@@ -24,6 +24,8 @@ _PLAIN = re.compile(r"(?<![\w./\\-])[A-Za-z][a-z']*(?![\w/\\(\[=.-]\w|[\w/\\(\[=
 """A word that is no name, path, number or key of a program."""
 _IDENTIFIER = re.compile(r"[A-Za-z]_[A-Za-z]|::|[/\\=(){}<>\[\]|]|\w\.\w|[a-z][A-Z]")
 _ASKS = re.compile(r"\?\W*$")
+_CHANGES = re.compile(r" \(#\d+\)\s*$")
+"""How the title of a commit ends."""
 _IDEOGRAPHS = re.compile(r"[\u4e00-\u9fff\u3040-\u30ff]{2}[^\x00-\x7f]{4,}")
 _OF_ONESELF = re.compile(r"(?:^|[\s(,*])I(?:'\w+)? [a-z]")
 _STOPS = re.compile(r"[a-z)]\.\s*$")
@@ -36,7 +38,9 @@ def personal(line: str) -> float:
     """The sum of the weights of a line's own words, those of what it quotes left out: usually below 2 for a program's."""
     said = QUOTED.sub(" ", line)
     total: float = sum(_WEIGHTS.get(word, 0) for word in set(_WORD.findall(said.lower())))
-    total += 6 * bool(_ASKS.search(said) or _IDEOGRAPHS.search(said)) + 4 * bool(_OF_ONESELF.search(said))
+    total += 6 * bool(_ASKS.search(said) or _IDEOGRAPHS.search(said) or _CHANGES.search(said)) + 4 * bool(
+        _OF_ONESELF.search(said)
+    )
     total += bool(_STOPS.search(said)) - 2 * bool(_COLON.search(said))
     return total - min(2, sum(map(bool, map(_IDENTIFIER.search, said.split())))) / 2
 
