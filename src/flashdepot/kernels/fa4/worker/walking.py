@@ -190,7 +190,7 @@ class OfSequences(SingleTileVarlenScheduler):
         lane = cute.arch.lane_idx()
         before = utils.warp_prefix_sum(group >> 5, lane)
         after = first + cute.arch.shuffle_sync(before, 31) * decoder.num_head
-        while after <= tile and sequence < decoder.num_batch:
+        while after <= tile and sequence + _GROUP < decoder.num_batch:
             sequence += _GROUP
             first = after
             group = _by_length(decoder, sequence, Boolean(True))
@@ -201,11 +201,12 @@ class OfSequences(SingleTileVarlenScheduler):
         rows = cutlass.max(cute.arch.shuffle_sync(group >> 5, place), 1)
         nth = tile - first - cute.arch.shuffle_sync(before - (group >> 5), place) * decoder.num_head
         found = sequence + 31 - cute.arch.shuffle_sync(group & 31, place)
-        is_valid = sequence < decoder.num_batch and tile < end
-        head_idx = nth // rows
-        row = nth - head_idx * rows
+        is_valid = tile < after and tile < end
         if const_expr(decoder.lpt):
             row, head_idx = _falling(decoder, nth, rows)
+        else:
+            head_idx = nth // rows
+            row = nth - head_idx * rows
         return WorkTileInfo((Int32(row), Int32(head_idx), Int32(found), Int32(0)), is_valid)
 
     def advance_to_next_work(self, *, loc=None, ip=None):
