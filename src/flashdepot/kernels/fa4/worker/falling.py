@@ -1,8 +1,8 @@
 """Backward kernels whose blocks begin with the most work, so that none of the last ones is long.
 
 Upstream's go head by head. By a causal mask the last head's first block sees all rows when most SMs have ended; of packed
-sequences the last one may be the longest. Here heads take turns, and blocks with the most rows of queries come first. Where
-there is more to do, only few heads do: the blocks of a head read the same rows, which are then in the L2 cache.
+sequences the last one may be the longest. Here some heads take turns, and their blocks with the most rows of queries come
+first. Not all heads do: the blocks of one that run at the same time read its rows together, from the L2 cache.
 """
 
 import cutlass
@@ -13,41 +13,32 @@ from flash_attn.cute.tile_scheduler import SingleTileScheduler, SingleTileVarlen
 from order import by_turns
 from traced import seeing
 
-_L2 = (
-    20 * 1024 * 1024
-)  # bytes of an H100's 50 for heads that take turns: q and the gradient of o in 2, the sum of dq in 4
-_AT_ONCE = 256  # blocks, at least
-_FEW = 2048  # blocks, of which those of all heads take turns
-_LONG = 8  # tiles of a sequence, whose blocks run side by side, and so read a row at about the same time
+_L2 = 60_000_000  # bytes: q and the gradient of o in 2, the sum of dq in 4
+_AT_ONCE = 320  # blocks of the heads that take turns: more of few heads read their rows together
+_FEWEST = 4  # heads that do
+_FEW = 2048  # blocks, among which one of a long sequence would be the last
 _LANES = 32
 
 
-def _turns(tiles, heads, sequences, keys, head_dim):
-    """How many heads take turns, each with so many tiles of so many keys, and whether blocks of sequences do."""
-    fitting = Int32(_L2 // (8 * head_dim * keys)) // tiles
-    is_few = (tiles * heads <= _FEW) & (tiles >= _LONG * sequences)
-    most = cutlass.max(cutlass.max(fitting, _AT_ONCE // tiles), 1)
-    return cutlass.select_(is_few, heads, most), is_few | (fitting > 0)
+def _heads_at_once(tiles):
+    """How many heads of so many tiles take turns."""
+    return cutlass.max(_AT_ONCE // tiles, _FEWEST)
 
 
-def _dense(keys, head_dim):
-    class Dense(SingleTileScheduler):
-        """Blocks of sequences of one length, by a causal mask: the first of each head has the most rows."""
+class _Dense(SingleTileScheduler):
+    """Blocks of sequences of one length, by a causal mask: the first of each head has the most rows."""
 
-        @staticmethod
-        def get_grid_shape(params, *, loc=None, ip=None):
-            return params.num_block * params.num_head * params.num_batch, Int32(1), Int32(1)
+    @staticmethod
+    def get_grid_shape(params, *, loc=None, ip=None):
+        return params.num_block * params.num_head * params.num_batch, Int32(1), Int32(1)
 
-        @staticmethod
-        def create(params, ctx=None, *, loc=None, ip=None):
-            tiles, heads = cutlass.max(params.num_block, 1), params.num_head * params.num_batch
-            most, _ = _turns(tiles, heads, 1, keys, head_dim)
-            head, n_block = by_turns(cute.arch.block_idx()[0], tiles, heads, most, cutlass.select_)
-            batch_idx = head // params.num_head
-            place = (n_block, head - batch_idx * params.num_head, batch_idx)
-            return SingleTileScheduler(params, place, loc=loc, ip=ip)
-
-    return Dense
+    @staticmethod
+    def create(params, ctx=None, *, loc=None, ip=None):
+        tiles, heads = cutlass.max(params.num_block, 1), params.num_head * params.num_batch
+        head, n_block = by_turns(cute.arch.block_idx()[0], tiles, heads, _heads_at_once(tiles), cutlass.select_)
+        batch_idx = head // params.num_head
+        place = (n_block, head - batch_idx * params.num_head, batch_idx)
+        return SingleTileScheduler(params, place, loc=loc, ip=ip)
 
 
 def _packed(keys, head_dim, is_causal):
@@ -88,12 +79,12 @@ def _packed(keys, head_dim, is_causal):
             decoder, lane = self.params.decoder, cute.arch.lane_idx()
             blocks, highest = self._from_level(Int32(1), cutlass.Boolean(False))
             tiles = cutlass.max(blocks, 1)
-            most, by_block = _turns(tiles, decoder.num_head, decoder.num_batch, keys, head_dim)
-            if const_expr(not is_causal):
-                by_block = cutlass.Boolean(False)  # those of one sequence are equal
+            by_block = cutlass.Boolean(False)
+            if const_expr(is_causal):
+                by_block = (tiles * decoder.num_head <= _FEW) & (tiles <= _L2 // (8 * keys * head_dim))
             is_valid = self._tile_idx < blocks * decoder.num_head
             number = cutlass.select_(is_valid, self._tile_idx, Int32(0))
-            head, nth = by_turns(number, tiles, decoder.num_head, most, cutlass.select_)
+            head, nth = by_turns(number, tiles, decoder.num_head, _heads_at_once(tiles), cutlass.select_)
 
             level, above = Int32(1), cute.arch.warp_redux_sync(highest, "max") + 1
             before = Int32(0)
@@ -136,7 +127,7 @@ def falling(kernel_class):
         def __call__(self, *arguments, **named):
             ordered = {"SingleTileVarlenScheduler": _packed(self.tile_n, self.tile_hdim, self.is_causal)}
             if self.is_causal:
-                ordered["SingleTileScheduler"] = _dense(self.tile_n, self.tile_hdim)
+                ordered["SingleTileScheduler"] = _Dense
             with seeing(flash_bwd_sm90, **ordered):
                 super().__call__(*arguments, **named)
 
