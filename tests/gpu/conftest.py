@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,6 @@ from cache import CacheCall, Cached
 from packed import Packed, PackedCall
 from torch_with_gpu import torch
 
-from gpu.under_wine.relayed import RelayedLibrary, is_windows_library, prepare_wine
 from support.fa_abi import Answer, Contents, Dtype, Family, Feature, Library, OneFamily, Pass, Status
 
 
@@ -37,21 +36,11 @@ def library_folder(request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.fixture(scope="session")
-def library(library_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
-    """The library; asked for the family that FLASHDEPOT_TEST_FAMILY names (fa2, fa4), where that is set.
-
-    One for Windows runs under wine, on this machine's GPU.
-    """
-    if is_windows_library(library_folder):
-        # each buffer is an allocation of its own, and no more than it is copied
-        os.environ.setdefault("PYTORCH_NO_CUDA_MEMORY_CACHING", "1")
-        relayed = RelayedLibrary(library_folder, prepare_wine(tmp_path_factory.mktemp("wine")))
-        yield relayed
-        relayed.close()
-        return
-    path = library_folder / "lib" / "shared" / "libflashattention.so"
+def library(library_folder: Path) -> Library:
+    """The library; asked for the family that FLASHDEPOT_TEST_FAMILY names (fa2, fa4), where that is set."""
+    path = library_folder / "lib" / "shared" / ("flashattention.dll" if os.name == "nt" else "libflashattention.so")
     named = os.environ.get("FLASHDEPOT_TEST_FAMILY")
-    yield OneFamily(path, Family[named.upper()]) if named else Library(path)
+    return OneFamily(path, Family[named.upper()]) if named else Library(path)
 
 
 @pytest.fixture(scope="session")

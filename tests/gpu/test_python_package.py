@@ -98,9 +98,10 @@ def test_several_threads_each_on_its_stream_get_their_own_results() -> None:
     q, k, v = inputs()
     exact = plain(q, k, v, causal=False)
     results: dict[int, torch.Tensor] = {}
+    streams = [torch.cuda.Stream() for _ in range(8)]
 
     def work(number: int) -> None:
-        with torch.cuda.stream(torch.cuda.Stream()):
+        with torch.cuda.stream(streams[number]):
             for _ in range(20):
                 out = flash_attn.flash_attn_func(q * (1 if number % 2 else 0), k, v)
             torch.cuda.current_stream().synchronize()

@@ -1,4 +1,4 @@
-// The functions of the driver that nvcuda.dll hands on: those of the library, and those of server.c.
+// The functions of the driver that nvcuda.dll hands on: those of the library, and those of managed_torch.py.
 #pragma once
 
 #define DRIVER_FUNCTIONS(X)            \
@@ -24,13 +24,10 @@
   X(cuLaunchKernelEx)                  \
   X(cuMemAllocAsync)                   \
   X(cuMemFreeAsync)                    \
+  X(cuMemAllocManaged)                 \
   X(cuMemcpyAsync)                     \
   X(cuMemsetD8Async)                   \
-  X(cuTensorMapEncodeTiled)            \
-  X(cuMemAlloc_v2)                     \
-  X(cuMemFree_v2)                      \
-  X(cuMemcpyHtoD_v2)                   \
-  X(cuMemcpyDtoH_v2)
+  X(cuTensorMapEncodeTiled)
 
 #define DRIVER_NUMBER(name) NUMBER_OF_##name,
 enum { DRIVER_FUNCTIONS(DRIVER_NUMBER) DRIVER_FUNCTION_COUNT };

@@ -1,8 +1,6 @@
-"""Compile what runs a Windows library on this machine's GPU under wine.
+"""Compile the driver that Windows programs under wine find: ``python build_driver.py FOLDER``.
 
-    python build_programs.py FOLDER
-
-FOLDER then holds attention_server.exe, and as ``WINEDLLPATH`` it gives wine an nvcuda.dll that calls libcuda.so.1.
+As ``WINEDLLPATH`` FOLDER gives wine an nvcuda.dll that calls libcuda.so.1.
 """
 
 from __future__ import annotations
@@ -12,7 +10,6 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-HEADER = HERE.parents[2] / "src" / "flashdepot" / "native" / "include"
 
 WINDOWS = "x86_64-w64-mingw32-gcc"
 LINUX = "gcc"
@@ -23,19 +20,17 @@ BUILTIN = b"Wine builtin DLL"
 """Where and how a DLL says that it is a part of wine, which then lets it call the Linux side."""
 
 
-def build(folder: Path) -> Path:
-    """Compile server, DLL and relay into ``folder``; returns it."""
+def build(folder: Path) -> None:
+    """Compile DLL and relay into ``folder``."""
     dll = folder / "x86_64-windows" / "nvcuda.dll"
     relay = folder / "x86_64-unix" / "nvcuda.so"
     for path in (dll, relay):
         path.parent.mkdir(parents=True, exist_ok=True)
-    run(WINDOWS, f"-I{HEADER}", HERE / "server.c", "-o", folder / "attention_server.exe")
     run(WINDOWS, "-shared", HERE / "nvcuda.c", "-o", dll)
     run(LINUX, "-D_GNU_SOURCE", "-shared", "-fPIC", HERE / "relay.c", "-lpthread", "-ldl", "-o", relay)
     image = bytearray(dll.read_bytes())
     image[DOS_STUB : DOS_STUB + 32] = BUILTIN.ljust(32, b"\0")
     dll.write_bytes(image)
-    return folder
 
 
 def run(compiler: str, *words: object) -> None:
