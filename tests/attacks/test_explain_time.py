@@ -147,6 +147,14 @@ def test_what_is_looked_for_in_every_line_takes_no_longer_for_long_lines(begin, 
     assert cost(long) < 4 * cost(short)
 
 
+@pytest.mark.parametrize(
+    "again", ["(a) ", "(a)", "a.", "a=", "a: ", "a b", "| a", '"a",', "a(", "if :#", "[a] ", "`a` "]
+)
+def test_what_stands_around_a_match_is_read_as_fast_whatever_it_is(again: str) -> None:
+    made, plain = ((text * 200)[:200] + "\nan illegal memory access was encountered\n" for text in (again, "a"))
+    assert cost(made) < 12 * cost(plain)
+
+
 def test_short_lines_that_all_have_a_mark_are_not_counted_again_for_each_of_them() -> None:
     assert cost("em: 1\n") < 40 * cost("nothing here at all to look at\n")
 

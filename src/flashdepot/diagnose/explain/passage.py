@@ -34,7 +34,7 @@ _HEADING = re.compile(r"\s*#+ \S")
 _ROW = re.compile(r"\s*\|(?:[^|\n]*\|){2,}\s*$")
 _WHOLE = re.compile(r"\W*`[^`]+`\W*$")
 _PROMPT = re.compile(
-    r"(?:\(\S+\) ?)*(?:[\w.-]+@[\w.-]+[:~ ][^$#%>]*)?[$%\u276f\u279c] \S|(?:PS )?[A-Z]:\\[^>]*> ?\S|>>> "
+    r"(?:\([^\s()]+\) ?)*(?:[\w.-]+@[\w.-]+[:~ ][^$#%>]*)?[$%\u276f\u279c] \S|(?:PS )?[A-Z]:\\[^>]*> ?\S|>>> "
 )
 _RAISED = re.compile(
     r"(?:E +)?(?:\S+:\d+(?::\d+)?: )?(?:(?:\w+\.)*(?:[A-Z]\w*)?(?:Error|Exception|Warning)|(?:fatal |catastrophic )?error): \S"
