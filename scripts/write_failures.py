@@ -28,8 +28,8 @@ flashdepot explain "ImportError: libcudart.so.12: cannot open shared object file
 `explain` reads the log of a build, installation, link or run: a file, standard input, text, or the output of the command
 after `--`, whose exit code it returns. Without an argument it reads the log of the depot's last failed compile. It names the root
 cause and the commands that fix it on this machine, or on that of a record (`--host`); `--steps` shows how it read the log.
-If no rule knows the log, it shows the earliest error lines and exits with 4; so it does where only a person describes the
-failure, with what is possible. If the log does not say for certain, it shows what it may mean and how to get the line that decides.
+If no rule knows the log, it shows the earliest error lines and exits with 4; so it does where the words of
+an error stand only in a person's sentences, a guide or source that nobody ran, with what is possible. If the log does not say for certain, it shows what it may mean and how to get the line that decides.
 
 These are the {count} failures that it knows, causes before consequences, each with the first thing to do; `explain` prints all of
 them, why it happened, and values for your log and machine where this page has angle brackets. The rules are in
