@@ -328,7 +328,7 @@ class _Piece(msgspec.Struct, frozen=True):
         if source and is_template(near):
             return _Weight.NOTHING
         in_step = self.scene.at(found.start()) is not None
-        sentence = not pattern.is_quoted_by(found[0]) and not in_step
+        sentence = pattern.is_sentence and not in_step
         voice = Voice.PRINTED if source else self.passages.voice_of(*found.span(), in_step=in_step, sentence=sentence)
         if voice is not Voice.PRINTED:
             return _Weight.SHOWS if voice is Voice.DOUBTFUL else _Weight.TELLS

@@ -42,10 +42,6 @@ PREFIXES = rf"(?:\s*(?:{'|'.join(_KINDS)}))*\s*"
 
 
 _MEMORY = 1 << 20
-_OF_A_PROGRAM, _LOOKED_AT = 5, 40
-"""How many words in a row nobody writes by chance as a program does, and in how many of a match they are looked for."""
-
-
 PIECES = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.", re.DOTALL)
 """What a pattern is made of, as far as it matters where a ``^`` is an anchor."""
 
@@ -87,12 +83,6 @@ class Pattern:
         except re2.error as error:
             reason = error.args[0]
             raise ValueError(reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)) from error
-
-    def is_quoted_by(self, found: bytes) -> bool:
-        """Whether what it matched has as many words in a row as the pattern itself that nobody writes them by chance."""
-        words = found.decode(errors="replace").split(" ")[:_LOOKED_AT]
-        runs = (" ".join(words[i : i + _OF_A_PROGRAM]) for i in range(len(words) - _OF_A_PROGRAM + 1))
-        return not self.is_sentence or any(run in self.text for run in runs)
 
     @property
     def groups(self) -> frozenset[str]:
