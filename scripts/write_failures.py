@@ -33,7 +33,7 @@ an error stand only in a person's sentences, a guide or source that nobody ran, 
 
 These are the {count} failures that it knows, causes before consequences, each with the first thing to do; `explain` prints all of
 them, why it happened, and values for your log and machine where this page has angle brackets. The rules are in
-`{rules}`, one file each, with the source of each fact; `scripts/write_failures.py` writes this page.
+`{rules}`, one file each, with the cases that need other advice and the source of each fact; `scripts/write_failures.py` writes this page.
 """
 
 _VALUES = {**named("flash-attn").values, "install": "python -m pip install <module>"}
@@ -57,7 +57,7 @@ def main() -> None:
 
 def page() -> str:
     """The text of the page."""
-    rules = load_rules()
+    rules = {rule.id: rule for rule in load_rules()}.values()  # of a class what stands behind its cases
     (folder,) = {path.parent.relative_to(ROOT) for path in ROOT.glob("src/**/oom-killed.toml")}
     parts = [_HEAD.format(count=len(rules), rules=folder.as_posix())]
     for number, rank in enumerate(RANKS):

@@ -90,7 +90,7 @@ def test_numbers_and_names_are_taken_as_they_are_meant_and_a_log_by_text_path_or
     line = "ImportError: libcudart.so.12: cannot open shared object file"
     (tmp_path / "log").write_text(line)
     for log in (line, str(tmp_path / "log"), tmp_path / "log", io.BytesIO(line.encode())):
-        assert described.explain(log).findings[0].id == "cudart-missing"
+        assert described.explain(log).findings[0].id == "shared-library-missing"
 
 
 def test_warnings_are_heard_and_name_the_line_that_called(tmp_path) -> None:

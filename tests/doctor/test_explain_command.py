@@ -31,7 +31,7 @@ def run(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         (
             "I think that flash_attn is not installed.\n",
             4,
-            ["The line that decides is missing", "extension-not-built: ", "What to do next:"],
+            ["The line that decides is missing", "module-missing: ", "What to do next:"],
         ),
     ],
     ids=["a log", "an unknown log", "a description"],

@@ -59,6 +59,22 @@ def test_a_domain_has_the_sum_of_the_new_sets(domain: str, said: str) -> None:
     assert f"| these {len(NEWEST)} | {said} | {of_first_sight(logs)}" in PAGE
 
 
+def test_joined_classes_change_earlier_answers_as_the_page_says() -> None:
+    now = {row["before"]: row["now"] for row in rows("explain_joined.csv")}
+    assert {path.stem for path in RULES.glob("*.toml")} >= set(now.values())
+
+    def joined(classes: str) -> str:
+        return " or ".join(now.get(name, name) for name in classes.split(" or "))
+
+    some = [row for row in FIRST_SIGHT if "MMMM" <= row["set"] <= "SSSS" and len(row["set"]) == 4]
+    some = [{**row, "class": joined(row["class"]), "answer": joined(row["answer"])} for row in some]
+    own, others = ([row for row in some if row["domain"] == domain] for domain in DOMAINS)
+    told = [
+        f"{share(sum(map(is_right, logs)), len(logs))} right and {len(wrong_of(logs))} wrong" for logs in (own, others)
+    ]
+    assert f"it is {told[0]} for FlashAttention, {told[1]} for the neighbours" in " ".join(PAGE.split())
+
+
 @pytest.mark.parametrize("group", GROUPS, ids=lambda row: row["sets"])
 def test_sets_have_the_figures_of_their_logs(group: Row) -> None:
     first, _, last = group["sets"].partition(" to ")
@@ -102,5 +118,6 @@ def test_failures_that_were_made_have_the_figures_of_their_table() -> None:
 
 def test_the_page_counts_the_classes_and_patterns_that_there_are() -> None:
     files = [tomllib.loads(path.read_text(encoding="utf-8")) for path in RULES.glob("*.toml")]
-    patterns = sum(len(rule.get(kind, ())) for rule in files for kind in ("patterns", "likely", "in_step"))
+    rules = [rule for file in files for rule in (file, *file.get("cases", ()))]
+    patterns = sum(len(rule.get(kind, ())) for rule in rules for kind in ("patterns", "likely", "in_step"))
     assert f"There are {len(files)} classes now, with {patterns:,} patterns" in " ".join(PAGE.split())

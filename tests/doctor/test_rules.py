@@ -141,23 +141,23 @@ UNSUITABLE = [
 LACKED = {
     "nvcc": "nvcc-not-found",
     "the CUDA toolkit": "nvcc-not-found",
-    "flash_attn": "extension-not-built",
-    "FlashAttention 2": "extension-not-built",
+    "flash_attn": "module-missing",
+    "FlashAttention 2": "module-missing",
     "a C++ compiler": "host-compiler-missing",
     "cl.exe": "msvc-env-missing",
     "cmake": "build-tool-missing",
-    "triton": "triton-missing",
+    "triton": "module-missing",
     "`deepspeed`": "module-missing",
     "NVIDIA GPU": "no-gpu-visible",
 }
 OUTDATED = {
-    "PyTorch": "torch-api-drift",
-    "transformers": "transformers-api-drift",
-    "flash_attn": "extension-version-mixup",
+    "PyTorch": "python-api-drift",
+    "transformers": "python-api-drift",
+    "flash_attn": "python-api-drift",
     "Python": "python-version-unsupported",
     "CMake": "cmake-version",
     "NVIDIA driver": "driver-too-old",
-    "triton": "triton-version",
+    "triton": "python-api-drift",
     "vllm": "python-api-drift",
 }
 
@@ -196,8 +196,8 @@ def _first(sentence: str) -> list[str]:
     [
         *(((thing,), rule, MISSING) for thing, rule in LACKED.items()),
         *(((thing,), rule, UNSUITABLE) for thing, rule in OUTDATED.items()),
-        *(((kernel,), "input-not-supported", REFUSED) for kernel in ("FlashAttention", "flash_attn", "xformers")),
-        *(((least,), "gpu-too-old", TOO_OLD) for least in ("Ampere", "sm_80", "compute capability 8.0", "Hopper")),
+        *(((kernel,), "not-supported", REFUSED) for kernel in ("FlashAttention", "flash_attn", "xformers")),
+        *(((least,), "not-supported", TOO_OLD) for least in ("Ampere", "sm_80", "compute capability 8.0", "Hopper")),
         ((35, "CUDA driver version is insufficient for CUDA runtime version"), "driver-too-old", CODED),
         ((100, "no CUDA-capable device is detected"), "no-gpu-visible", CODED),
         ((2, "out of memory"), "gpu-memory-full", CODED),

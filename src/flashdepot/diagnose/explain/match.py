@@ -157,10 +157,10 @@ def _screen(rules: tuple[LogRule, ...]) -> Screen:
 @dataclass
 class _Search:
     rules: Sequence[LogRule]
-    found: dict[str, Hit] = field(default_factory=dict)
-    suggested: dict[str, Hit] = field(default_factory=dict)
-    unplaced: dict[str, Hit] = field(default_factory=dict)
-    described: dict[str, Hit] = field(default_factory=dict)
+    found: dict[LogRule, Hit] = field(default_factory=dict)
+    suggested: dict[LogRule, Hit] = field(default_factory=dict)
+    unplaced: dict[LogRule, Hit] = field(default_factory=dict)
+    described: dict[LogRule, Hit] = field(default_factory=dict)
     errors: list[Line] = field(default_factory=list)
     reports: list[Line] = field(default_factory=list)
     facts: MachineFacts = field(default_factory=MachineFacts)
@@ -185,29 +185,31 @@ class _Search:
         for rule in tuple(self._open) if possible else ():
             hit = piece.first_hit(rule, rule.patterns, rule.in_step)
             if hit and hit.certain:
-                self.found[rule.id] = replace(hit, certain=not rule.absence)
+                self.found[rule] = replace(hit, certain=not rule.absence)
                 self._open.remove(rule)
                 continue
             open_still = hit is None or hit.described
             if open_still and rule.in_step and (early := piece.before_any_step(rule)):
-                self.unplaced.setdefault(rule.id, early)
-            if open_still and rule.likely and rule.id not in self.suggested:
+                self.unplaced.setdefault(rule, early)
+            if open_still and rule.likely and rule not in self.suggested:
                 likely = piece.first_hit(rule, rule.likely)
                 hit = replace(likely, likely=True) if likely else hit
             if hit:
-                (self.described if hit.described else self.suggested).setdefault(rule.id, replace(hit, certain=False))
+                (self.described if hit.described else self.suggested).setdefault(rule, replace(hit, certain=False))
         if len(self.errors) < EARLIEST and _STATES_ERROR in possible:
             self._keep_errors(piece)
         self._before = chunk.text
 
     def outcome(self) -> RuleOutcome:
         self.found |= {
-            name: hit
-            for name, hit in self.unplaced.items()
-            if name not in self.found and hit.rule.is_all_of(self.story.steps)
+            rule: hit
+            for rule, hit in self.unplaced.items()
+            if rule not in self.found and rule.is_all_of(self.story.steps)
         }
         kinds = (self.found, self.suggested, self.described)
-        found, likely, described = ([hit for hit in hits.values() if self._holds(hit)] for hits in kinds)
+        found, likely, described = (
+            [hits[rule] for rule in self.rules if rule in hits and self._holds(hits[rule])] for hits in kinds
+        )
         hits = _in_order([hit for hit in found if hit.rule.rank != SYMPTOM] or likely or found)
         windows, amd = (not self._seen.isdisjoint(texts) for texts in (WINDOWS_SIGNS, AMD_SIGNS))
         return RuleOutcome(
@@ -357,10 +359,16 @@ class _Piece(msgspec.Struct, frozen=True):
 
 
 def _in_order(hits: Sequence[Hit]) -> tuple[Hit, ...]:
-    """Causes before their consequences, without those that another hides."""
+    """Causes before their consequences, without those that another hides; of a class the first case.
+
+    :param hits: in the order of the rules.
+    """
     hidden = {(name, likely) for hit in hits for name in hit.rule.hides for likely in (hit.likely, True)}
-    kept = (hit for hit in hits if (hit.rule.id, hit.likely) not in hidden)
-    return tuple(sorted(kept, key=lambda hit: (not hit.certain, hit.rule.rank, hit.line.number, hit.rule.id)))
+    kept = [hit for hit in hits if (hit.rule.id, hit.likely) not in hidden]
+    of_classes = {hit.rule.id: hit for hit in reversed(kept)}
+    return tuple(
+        sorted(of_classes.values(), key=lambda hit: (not hit.certain, hit.rule.rank, hit.line.number, hit.rule.id))
+    )
 
 
 def _groups(found: re.Match[bytes]) -> dict[str, str]:

@@ -119,7 +119,7 @@ _Patterns = tuple[Pattern, ...]
 
 
 class LogRule(msgspec.Struct, frozen=True, eq=False, kw_only=True, forbid_unknown_fields=True):
-    """One class of failures.
+    """One class of failures, or one case of it: what needs other advice than the rest of the class.
 
     ``patterns`` show it, in a step of one of its ``phases``, or where the log does not say what ran; ``in_step`` ones only
     where it does. With ``installers`` it must not be another one that began the work. ``likely`` ones only suggest it, where the deciding line was left out of the
@@ -224,6 +224,15 @@ def _sentences(data: Mapping[str, Any]) -> Iterable[str]:
 
 @cache
 def load_rules() -> tuple[LogRule, ...]:
-    """Every rule, causes before consequences."""
+    """Every rule, causes before consequences; of a class the ``cases`` of its file, then the class itself."""
     files = sorted(Path(__file__).with_name("rules").glob("*.toml"))
-    return tuple(sorted((LogRule.from_toml(read_toml(file)) for file in files), key=lambda rule: (rule.rank, rule.id)))
+    rules = [LogRule.from_toml(rule) for file in files for rule in _cases(read_toml(file))]
+    return tuple(sorted(rules, key=lambda rule: (rule.rank, rule.id)))
+
+
+def _cases(data: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+    """A rule file's rules: a case has what it does not say itself of the class, but for what is looked for."""
+    rule = {name: value for name, value in data.items() if name != "cases"}
+    shared = {name: rule[name] for name in ("id", "title", "rank", "why", "fix", "source")}
+    yield from ({**shared, "patterns": (), **case} for case in data.get("cases", ()))
+    yield rule
