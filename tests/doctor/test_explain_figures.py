@@ -66,13 +66,14 @@ def test_joined_classes_change_earlier_answers_as_the_page_says() -> None:
     def joined(classes: str) -> str:
         return " or ".join(now.get(name, name) for name in classes.split(" or "))
 
-    some = [row for row in FIRST_SIGHT if "MMMM" <= row["set"] <= "SSSS" and len(row["set"]) == 4]
-    some = [{**row, "class": joined(row["class"]), "answer": joined(row["answer"])} for row in some]
-    own, others = ([row for row in some if row["domain"] == domain] for domain in DOMAINS)
-    told = [
-        f"{share(sum(map(is_right, logs)), len(logs))} right and {len(wrong_of(logs))} wrong" for logs in (own, others)
-    ]
-    assert f"it is {told[0]} for FlashAttention, {told[1]} for the neighbours" in " ".join(PAGE.split())
+    before = [row for row in FIRST_SIGHT if "MMMM" <= row["set"] <= "SSSS" and len(row["set"]) == 4]
+    after = [{**row, "class": joined(row["class"]), "answer": joined(row["answer"])} for row in before]
+    for some, said in ((before, "it was"), (after, "it is")):
+        logs = [[row for row in some if row["domain"] == domain] for domain in DOMAINS]
+        own, others = (
+            f"{share(sum(map(is_right, rows)), len(rows))} right and {len(wrong_of(rows))} wrong" for rows in logs
+        )
+        assert f"{said} {own} for FlashAttention, {others} for the neighbours" in " ".join(PAGE.split())
 
 
 @pytest.mark.parametrize("group", GROUPS, ids=lambda row: row["sets"])
