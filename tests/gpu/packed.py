@@ -45,6 +45,8 @@ def packed(lengths_q: tuple[int, ...], lengths_k: tuple[int, ...], **fields: obj
 
 UNEVEN = packed((113, 1, 128, 64), (203, 77, 128, 300))
 EMPTY = packed((0, 113, 64, 0, 5), (50, 0, 203, 0, 1), heads_q=6, heads_k=3)
+MANY = packed(tuple(range(30)) * 3, (*range(29), 300) * 3)
+"""More sequences than blocks of a backward pass sort."""
 DECODE = packed((1, 1, 1, 1, 1), (300, 1, 129, 1000, 77), heads_q=8, heads_k=2, spare=0, splits=0)
 
 

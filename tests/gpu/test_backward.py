@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from attention import Call, Problem, cases, random_fields, variants
 from gradients import Backward
-from packed import EMPTY, UNEVEN, Packed, PackedCall, packed
+from packed import EMPTY, MANY, UNEVEN, Packed, PackedCall, packed
 from torch_with_gpu import torch
 
 from support.fa_abi import Answer, Contents, Family, Library, OneFamily
@@ -115,6 +115,7 @@ def test_results_are_right(make_backward, problem: Problem) -> None:
     variants(UNEVEN, head_dim=(64, 72, 128, 256), causal=(False, True), dtype=("fp16", "bf16"))
     + variants(UNEVEN, heads_k=(2, 1), causal=(False, True), layout=("bshd", "gaps"))
     + variants(EMPTY, causal=(False, True), left=(None, 30), head_dim=(64, 128))
+    + variants(MANY, causal=(False, True), heads_k=(2, 1), head_dim=(64, 128))
     + variants(replace(UNEVEN, softcap=20.0), causal=(False, True))
     + variants(replace(UNEVEN, alibi="bh"), causal=(False, True))
     + variants(packed((200, 300), (100, 130)), left=(None, 50), right=(None, 150))

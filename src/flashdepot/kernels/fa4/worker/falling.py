@@ -2,7 +2,8 @@
 
 Upstream's go head by head. By a causal mask the last head's first block sees all rows when most SMs have ended; of packed
 sequences the last one may be the longest. Here some heads take turns, and their blocks with the most rows of queries come
-first. Not all heads do: the blocks of one that run at the same time read its rows together, from the L2 cache.
+first. Not all heads do: the blocks of one that run at the same time read its rows together, from the L2 cache. More
+sequences than a few are taken as they come (searching.py).
 """
 
 import cutlass
@@ -11,12 +12,14 @@ from cutlass import Int32, const_expr
 from flash_attn.cute import flash_bwd_sm90
 from flash_attn.cute.tile_scheduler import SingleTileScheduler, SingleTileVarlenScheduler, WorkTileInfo
 from order import by_turns
+from searching import found
 from traced import seeing
 
 _L2 = 60_000_000  # bytes: q and the gradient of o in 2, the sum of dq in 4
 _AT_ONCE = 320  # blocks of the heads that take turns: more of few heads read their rows together
 _FEWEST = 4  # heads that do
 _FEW = 2048  # blocks, among which one of a long sequence would be the last
+_SORTED = 64  # sequences at most whose blocks are sorted, as each block does it for itself
 _LANES = 32
 
 
@@ -76,6 +79,15 @@ def _packed(keys, head_dim, is_causal):
 
         @cute.jit
         def _decode_work_tile(self):
+            n_block, head, sequence, is_valid = Int32(0), Int32(0), Int32(0), cutlass.Boolean(False)
+            if self.params.decoder.num_batch > _SORTED:
+                n_block, head, sequence, is_valid = found(self.params.decoder, self._tile_idx)
+            else:
+                n_block, head, sequence, is_valid = self._nth_by_work()
+            return WorkTileInfo((n_block, head, sequence, Int32(0)), is_valid)
+
+        @cute.jit
+        def _nth_by_work(self):
             decoder, lane = self.params.decoder, cute.arch.lane_idx()
             blocks, highest = self._from_level(Int32(1), cutlass.Boolean(False))
             tiles = cutlass.max(blocks, 1)
@@ -115,7 +127,7 @@ def _packed(keys, head_dim, is_causal):
                     first = decoder.num_batch
                 which -= count
                 first += _LANES
-            return WorkTileInfo((Int32(n_block), Int32(head), Int32(batch_idx), Int32(0)), is_valid)
+            return Int32(n_block), Int32(head), Int32(batch_idx), is_valid
 
     return Packed
 

@@ -12,8 +12,10 @@ import cuda.bindings.driver as cuda
 import cutlass
 import cutlass.cute as cute
 from cutlass import Float32, Int32
+from flash_attn.cute import flash_bwd_preprocess
 from flash_attn.cute.flash_bwd_preprocess import FlashAttentionBackwardPreprocess
 from flash_attn.cute.utils import AuxData
+from searching import searching
 from walking import Grid
 
 DTYPES = {"bf16": cutlass.BFloat16, "fp16": cutlass.Float16}
@@ -184,7 +186,7 @@ def backward(job: dict[str, Any], kernel: Callable[..., None]) -> Entry:
 
 def before_backward(job: dict[str, Any]) -> Entry:
     """softmax_d, lse in base 2, and zeros where dq is summed."""
-    kernel = FlashAttentionBackwardPreprocess(
+    kernel = searching(FlashAttentionBackwardPreprocess, flash_bwd_preprocess)(
         DTYPES[job["dtype"]], job["head_dim"], job["head_dim"], job["tile_m"], hdim_multiple_of=job["hdim_multiple"]
     )
     kernel.check_hdim_v_oob = True

@@ -11,13 +11,14 @@ from bounded import bounded
 from cutlass import Float32, const_expr
 from early import followed, following
 from falling import falling
-from flash_attn.cute import flash_bwd_sm90, flash_fwd_sm90
+from flash_attn.cute import flash_bwd_postprocess, flash_bwd_sm90, flash_fwd_sm90
 from flash_attn.cute.flash_bwd_postprocess import FlashAttentionBackwardPostprocess
 from flash_attn.cute.flash_bwd_sm90 import FlashAttentionBackwardSm90
 from flash_attn.cute.flash_fwd_sm90 import FlashAttentionForwardSm90
 from functions import DTYPES, Entry
 from grouped import grouped
 from quack.sm90_utils import make_tiled_mma
+from searching import searching
 from together import together
 from walking import walking
 from whole import ROWS, Whole
@@ -226,7 +227,7 @@ def whole(job: dict[str, Any]) -> Entry:
 
 def after_backward(job: dict[str, Any]) -> Entry:
     """functions.after_backward by this GPU's kernel."""
-    kernel = following(FlashAttentionBackwardPostprocess)(
+    kernel = following(searching(FlashAttentionBackwardPostprocess, flash_bwd_postprocess))(
         DTYPES[job["dtype"]],
         job["head_dim"],
         90,
