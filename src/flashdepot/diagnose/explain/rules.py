@@ -231,8 +231,8 @@ def load_rules() -> tuple[LogRule, ...]:
 
 
 def _cases(data: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
-    """A rule file's rules: a case has what it does not say itself of the class, but for what is looked for."""
+    """A rule file's rules: a case has what it does not say itself of the class, but for its title and what is looked for."""
     rule = {name: value for name, value in data.items() if name != "cases"}
-    shared = {name: rule[name] for name in ("id", "title", "rank", "why", "fix", "source")}
+    shared = {name: rule[name] for name in ("id", "rank", "why", "fix", "source")}
     yield from ({**shared, "patterns": (), **case} for case in data.get("cases", ()))
     yield rule
