@@ -103,6 +103,7 @@ def flashdepot_here(*words: object, cwd: Path | None = None, **variables: str) -
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.setattr(sys, "argv", line)
         patch.setattr(signal, "signal", lambda *_: None)
+        patch.setattr("flashdepot.process.run._listeners", [])  # -v adds one for the rest of the process
         for name, value in {"FLASHDEPOT_OFFLINE": os.environ.get("FLASHDEPOT_OFFLINE", ""), **variables}.items():
             patch.setenv(name, value)  # --offline sets the first
         if cwd is not None:
