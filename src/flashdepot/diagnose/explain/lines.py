@@ -180,3 +180,9 @@ def strip_prefixes(line: bytes) -> str:
     """Return a line without the prefixes of container builds, launchers, loggers, CI services and quotations."""
     found = _BEGIN.search(line)
     return line[found.end() if found else 0 :].decode(errors="replace").strip()
+
+
+def end_of_line(text: bytes, position: int) -> int:
+    """Where the line that holds a position ends: before its line feed, or at the end of the text."""
+    end = text.find(b"\n", position)
+    return end if end >= 0 else len(text)

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from flashdepot.diagnose.explain import machine
-from flashdepot.diagnose.explain.lines import Chunk
+from flashdepot.diagnose.explain.lines import Chunk, end_of_line
 from flashdepot.diagnose.explain.machine import MachineFacts, Package, package_of
 from flashdepot.diagnose.explain.passage import Passages, Voice
 from flashdepot.diagnose.explain.pattern import Pattern, Screen
@@ -261,7 +261,7 @@ class _Search:
                 elif len(self.reports) < EARLIEST:
                     self.reports.append(line)
                 self._package = self._package or package_of(line.text, piece.scene.at(found.start()))
-            end = _end_of_line(chunk.text, found.end())
+            end = end_of_line(chunk.text, found.end())
 
 
 class _Piece(msgspec.Struct, frozen=True):
@@ -281,7 +281,7 @@ class _Piece(msgspec.Struct, frozen=True):
         if not matches:
             return None
         text = self.chunk.text
-        return self._hit(rule, *min(matches, key=lambda match: (-match[0], _end_of_line(text, match[1].end()))))
+        return self._hit(rule, *min(matches, key=lambda match: (-match[0], end_of_line(text, match[1].end()))))
 
     def before_any_step(self, rule: LogRule) -> Hit | None:
         """What a line matches that stands where the log has not said what runs, of patterns that want to know."""
@@ -317,14 +317,14 @@ class _Piece(msgspec.Struct, frozen=True):
                 best = (weight, found) if weight > (best[0] if best else _Weight.NOTHING) else best
                 if weight is _Weight.PROVES:
                     return best
-            end = _end_of_line(text, found.end())
+            end = end_of_line(text, found.end())
         found = None if best or in_step else pattern.search(text, end)
         return (_Weight.SHOWS, found) if found and rule.takes(self.scene.at(found.end())) else best
 
     def _weigh(self, rule: LogRule, pattern: Pattern, found: re.Match[bytes]) -> _Weight:
         """What a match is worth: a program printed it because something failed, and neither warns nor shows its source."""
         near, source = self._near(found), self._is_source(found)
-        goes_on = _CONTINUES.match(self.chunk.text, _end_of_line(self.chunk.text, found.end()))
+        goes_on = _CONTINUES.match(self.chunk.text, end_of_line(self.chunk.text, found.end()))
         if goes_on or any(other.search(near) for other in (_DOES_WITHOUT, *rule.ignore)):
             return _Weight.NOTHING
         if source and is_template(near):
@@ -343,7 +343,7 @@ class _Piece(msgspec.Struct, frozen=True):
     def _near(self, found: re.Match[bytes]) -> bytes:
         text = self.chunk.text
         begin = text.rfind(b"\n", 0, found.end()) + 1
-        return text[max(begin, found.start() - _NEAR) : min(_end_of_line(text, found.end()), found.end() + _NEAR)]
+        return text[max(begin, found.start() - _NEAR) : min(end_of_line(text, found.end()), found.end() + _NEAR)]
 
     def _is_source(self, found: re.Match[bytes]) -> bool:
         """Whether the line is source that a traceback shows: a frame stands before it, or its number in it."""
@@ -355,7 +355,7 @@ class _Piece(msgspec.Struct, frozen=True):
         text = self.chunk.text
         begin = text.rfind(b"\n", 0, found.end()) + 1
         before = text.rfind(b"\n", 0, max(0, begin - 1)) + 1
-        return text[begin : min(_end_of_line(text, begin), begin + LINE_CAP)], text[max(before, begin - _NEAR) : begin]
+        return text[begin : min(end_of_line(text, begin), begin + LINE_CAP)], text[max(before, begin - _NEAR) : begin]
 
 
 def _in_order(hits: Sequence[Hit]) -> tuple[Hit, ...]:
@@ -379,13 +379,8 @@ def _line_at(chunk: Chunk, start: int, end: int) -> Line:
     """The line that has these bytes, or of a long one what is around them."""
     number = chunk.number(end)
     begin = chunk.text.rfind(b"\n", 0, end) + 1
-    stop = _end_of_line(chunk.text, end)
+    stop = end_of_line(chunk.text, end)
     if stop - begin > LINE_CAP:
         begin = max(begin, start - LINE_CAP // 2)
         stop = min(stop, begin + LINE_CAP)
     return Line(number, chunk.line(begin, stop))
-
-
-def _end_of_line(text: bytes, position: int) -> int:
-    end = text.find(b"\n", position)
-    return end if end >= 0 else len(text)

@@ -12,7 +12,7 @@ from enum import IntEnum
 
 import msgspec
 
-from flashdepot.diagnose.explain.lines import strip_prefixes
+from flashdepot.diagnose.explain.lines import end_of_line, strip_prefixes
 from flashdepot.diagnose.explain.source import is_code, is_comment, is_shown
 from flashdepot.diagnose.explain.speech import QUOTED, asks, continues, is_sentence, personal
 
@@ -86,7 +86,7 @@ class Passages(msgspec.Struct):
             that begins as a program's does, or be all that there is.
         """
         text = self.text
-        begin, end = text.rfind(b"\n", 0, stop) + 1, _end_of_line(text, stop)
+        begin, end = text.rfind(b"\n", 0, stop) + 1, end_of_line(text, stop)
         before = text[max(begin, start - _READ) : start].decode(errors="ignore")
         found = text[start : min(stop, start + _READ)].decode(errors="ignore")
         behind = text[stop : min(end, stop + _READ)].decode(errors="ignore")
@@ -139,7 +139,7 @@ class Passages(msgspec.Struct):
     def _flows(self, begin: int) -> bool:
         """Whether a sentence continues from the line before or to the next one."""
         line, before = self._line(begin), self._line(self._before(begin)) if begin else ""
-        return continues(before, line) or continues(line, self._line(_end_of_line(self.text, begin) + 1))
+        return continues(before, line) or continues(line, self._line(end_of_line(self.text, begin) + 1))
 
     def _around(self, begin: int) -> list[int]:
         """Where the lines around one begin, up to the fences of a quotation."""
@@ -151,7 +151,7 @@ class Passages(msgspec.Struct):
             lines.append(at)
         at = begin
         for _ in range(_AROUND):
-            at = _end_of_line(self.text, at) + 1
+            at = end_of_line(self.text, at) + 1
             if at >= len(self.text) or self.text.startswith(_FENCE, at):
                 break
             lines.append(at)
@@ -171,14 +171,14 @@ class Passages(msgspec.Struct):
         before = self.text[max(self._before(begin), begin - _LOOKED_AT) : begin].rstrip()
         if is_shown(line.encode(), before):
             return _Kind.OUTPUT
-        following = _end_of_line(self.text, begin) + 1
+        following = end_of_line(self.text, begin) + 1
         comment = begin and is_comment(line) and self.text[following : following + 1] not in (b"\n", b"")
         if comment or is_code(strip_prefixes(line.encode()), before):
             return _Kind.SOURCE
         return _Kind.SENTENCE if is_sentence(line) else _Kind.OUTPUT
 
     def _line(self, begin: int) -> str:
-        return self.text[begin : min(_end_of_line(self.text, begin), begin + _LOOKED_AT)].decode(errors="ignore")
+        return self.text[begin : min(end_of_line(self.text, begin), begin + _LOOKED_AT)].decode(errors="ignore")
 
     def _before(self, begin: int) -> int:
         """Where the line before begins."""
@@ -188,8 +188,3 @@ class Passages(msgspec.Struct):
 def _is_programs(line: str) -> bool:
     """Whether a line begins as a program's does."""
     return any(map(_PROGRAMS.match, (line, strip_prefixes(line.encode()))))
-
-
-def _end_of_line(text: bytes, position: int) -> int:
-    end = text.find(b"\n", position)
-    return end if end >= 0 else len(text)
