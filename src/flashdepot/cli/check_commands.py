@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -171,9 +171,9 @@ def describe_log(report: LogReport) -> str:
     if not report.findings:
         pages = ["\n".join([*_described(report), *_earliest(report)])]
     elif not report.certain:
-        pages.insert(
-            0, "This log does not say for certain why it failed. The line that says most, and what it may mean:"
-        )
+        line = report.findings[0].line
+        said = "This log does not say for certain why it failed. The line that says most, and what it may mean, the likeliest first:"
+        pages.insert(0, "\n".join([said, f"  line {line.number}: {line.text}", *_possible(report)]))
     if report.next_steps:
         pages.append("\n".join(["What to do next:", *(f"    {step}" for step in report.next_steps)]))
     return "\n\n".join(pages)
@@ -182,11 +182,15 @@ def describe_log(report: LogReport) -> str:
 def _described(report: LogReport) -> list[str]:
     if not report.described:
         return ["No rule knows this log."]
-    causes = [f"  {cause.id}: {cause.title}, by line {cause.line.number}" for cause in report.described]
-    return [
-        "The line that decides is missing. By what a person wrote or a program warned of, it may be, the likeliest first:",
-        *causes,
-    ]
+    said = "The line that decides is missing. By what a person wrote or a program warned of, it may be, the likeliest first:"
+    return [said, *_possible(report)]
+
+
+def _possible(report: LogReport) -> Iterator[str]:
+    """Each cause that is possible, with a command of its own."""
+    for number, (cause, fix) in enumerate(report.each_possible(), 1):
+        by = f" (line {cause.line.number})" if report.described else ""
+        yield f"  {number}. {cause.id}: {cause.title}{by}\n       {fix}"
 
 
 def _earliest(report: LogReport) -> list[str]:
@@ -200,8 +204,6 @@ def _earliest(report: LogReport) -> list[str]:
 def _describe(finding: Cause) -> str:
     possible = "" if finding.certain else "possibly "
     lines = [f"{possible}{finding.id}: {finding.title}", f"  line {finding.line.number}: {finding.line.text}"]
-    if finding.or_else:
-        lines.append(f"  Or else, the likeliest first: {', '.join(finding.or_else)}.")
     lines += [f"  {fact}" for fact in finding.facts]
     lines += [f"  Why: {finding.why}", "  How to fix it:", *(f"    {command}" for command in finding.fix)]
     return "\n".join(lines)

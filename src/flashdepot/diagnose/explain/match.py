@@ -16,7 +16,7 @@ from flashdepot.diagnose.explain.lines import Chunk, end_of_line
 from flashdepot.diagnose.explain.machine import MachineFacts, Package, package_of
 from flashdepot.diagnose.explain.passage import Passages, Voice
 from flashdepot.diagnose.explain.pattern import Pattern, Screen
-from flashdepot.diagnose.explain.rules import AMD_SIGNS, SENTENCES, SYMPTOM, WINDOWS_SIGNS, LogRule
+from flashdepot.diagnose.explain.rules import AMD_SIGNS, INSTALL_SIGNS, SENTENCES, SYMPTOM, WINDOWS_SIGNS, LogRule
 from flashdepot.diagnose.explain.source import is_shown, is_template
 from flashdepot.diagnose.explain.steps import Scene, Step, Story
 
@@ -94,6 +94,8 @@ class Hit(msgspec.Struct, frozen=True):
     certain: bool = True
     described: bool = False
     likely: bool = False
+    title: bool = False
+    or_else: tuple[str, ...] = ()
     step: Step | None = None
 
 
@@ -150,7 +152,7 @@ def match(rules: Sequence[LogRule], chunks: Iterable[Chunk], command: str = "") 
 def _screen(rules: tuple[LogRule, ...]) -> Screen:
     """What is looked for in every piece of a log; making it takes longer than reading a short log."""
     patterns = [pattern for rule in rules for pattern in rule.patterns + rule.in_step + rule.likely]
-    texts = {text for rule in rules for text in rule.texts}.union(WINDOWS_SIGNS, AMD_SIGNS)
+    texts = {text for rule in rules for text in rule.texts}.union(WINDOWS_SIGNS, AMD_SIGNS, INSTALL_SIGNS)
     return Screen(dict.fromkeys((*patterns, _STATES_ERROR, *machine.PATTERNS)), texts)
 
 
@@ -201,11 +203,7 @@ class _Search:
         self._before = chunk.text
 
     def outcome(self) -> RuleOutcome:
-        self.found |= {
-            rule: hit
-            for rule, hit in self.unplaced.items()
-            if rule not in self.found and rule.is_all_of(self.story.steps)
-        }
+        self._place()
         kinds = (self.found, self.suggested, self.described)
         found, likely, described = (
             [hits[rule] for rule in self.rules if rule in hits and self._holds(hits[rule])] for hits in kinds
@@ -232,15 +230,33 @@ class _Search:
             decided=bool(self.errors) or not self.reports,
         )
 
+    def _place(self) -> None:
+        """Take what stands before any step for what installers did, or, where no step is known, for what they may have done."""
+        steps = self.story.steps
+        for rule, hit in self.unplaced.items():
+            if rule in self.found or rule.is_all_of(steps):
+                self.found.setdefault(rule, hit)
+            elif not (steps or self._seen.isdisjoint(INSTALL_SIGNS)):
+                same = [other for other, shown in self.found.items() if shown.line.number == hit.line.number]
+                others = dict.fromkeys(self.found.pop(other).rule.id for other in same)
+                self.suggested.setdefault(rule, replace(hit, certain=False, or_else=(*others, *rule.or_else)))
+
     def _holds(self, hit: Hit) -> bool:
         rule = hit.rule
         own = rule.own and hit.step is not None and _speaks_for_itself(hit.step)
+        if self._ran_later(hit):
+            return False
         if hit.step is None and not (_IS_RAISED_BY_NAME.match(hit.line.text) or self._may_be_of_a_step(rule)):
             return False
         seen = (own or not rule.context or not self._seen.isdisjoint(rule.context)) and self._seen.isdisjoint(
             rule.unless
         )
         return seen and not machine.vetoes(rule.veto, hit.line.text, self.facts)
+
+    def _ran_later(self, hit: Hit) -> bool:
+        """Whether the program that a line misses has written a later part of the log."""
+        later = {step.tool for step in self.story.steps if step.first > hit.line.number and not step.command}
+        return not later.isdisjoint(hit.groups.values())
 
     def _may_be_of_a_step(self, rule: LogRule) -> bool:
         """Whether what stands in no step, such as a title, can be of one of the log's."""
@@ -303,6 +319,7 @@ class _Piece(msgspec.Struct, frozen=True):
             groups,
             certain=weight is _Weight.PROVES,
             described=weight is _Weight.TELLS,
+            title=weight is _Weight.PROVES and line.number == 1 and text.lstrip().startswith(b"#"),
             step=self.scene.at(found.start()),
         )
 
@@ -367,7 +384,10 @@ def _in_order(hits: Sequence[Hit]) -> tuple[Hit, ...]:
     kept = [hit for hit in hits if (hit.rule.id, hit.likely) not in hidden]
     of_classes = {hit.rule.id: hit for hit in reversed(kept)}
     return tuple(
-        sorted(of_classes.values(), key=lambda hit: (not hit.certain, hit.rule.rank, hit.line.number, hit.rule.id))
+        sorted(
+            of_classes.values(),
+            key=lambda hit: (not hit.title, not hit.certain, hit.rule.rank, hit.line.number, hit.rule.id),
+        )
     )
 
 

@@ -32,6 +32,8 @@ _FENCE = b"```"
 _FENCES = re.compile(rb"^[ >]*```", re.MULTILINE)
 _HEADING = re.compile(r"\s*#+ \S")
 _ROW = re.compile(r"\s*\|(?:[^|\n]*\|){2,}\s*$")
+_CITED = re.compile(r"\S #\d{2,6}\s*$")
+"""How a line ends that cites the title of another thread."""
 _WHOLE = re.compile(r"\W*`[^`]+`\W*$")
 _PROMPT = re.compile(
     r"(?:\([^\s()]+\) ?)*(?:[\w.-]+@[\w.-]+[:~ ][^$#%>]*)?[$%\u276f\u279c] \S|(?:PS )?[A-Z]:\\[^>]*> ?\S|>>> "
@@ -46,7 +48,7 @@ _STATES = re.compile(
 )
 """Where a program's own words begin: the name of an error and a colon, or a file and a line."""
 _PROGRAMS = re.compile(
-    r"(?:Caused by|[\"']?[a-z][\w.+-]*[\"']?): |[A-Z]{4,8}\W|\[?[A-Z] \S+:\d+\]|[\[(]?\d+[-:/]\d|[\[(]\w+[ =\w]*\d[\])]"
+    r"(?:Caused by|[\"']?[a-z][\w.+-]*[\"']?): |[A-Z]{4,8}\W|.*\[(?:Errno|WinError) -?\d+\]|\[?[A-Z] \S+:\d+\]|[\[(]?\d+[-:/]\d|[\[(]\w+[ =\w]*\d[\])]"
 )
 """How a line begins that a program printed: with its name, a level, a place in its source, or a time."""
 
@@ -113,7 +115,7 @@ class Passages(msgspec.Struct):
         :param states: it names an error as programs do.
         """
         line = self._line(begin)
-        if _HEADING.match(line) or _ROW.match(line) or self._kind(begin) is _Kind.SOURCE:
+        if _HEADING.match(line) or _ROW.match(line) or _CITED.search(line) or self._kind(begin) is _Kind.SOURCE:
             return True
         kinds = [kind for kind in map(self._kind, self._around(begin)) if kind is not _Kind.BLANK]
         raised = _RAISED.match(strip_prefixes(line.encode())) is not None

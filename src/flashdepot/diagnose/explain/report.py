@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from flashdepot.binary.elf import demangled
 from flashdepot.diagnose.explain.machine import (
@@ -21,7 +22,7 @@ from flashdepot.diagnose.explain.machine import (
     wheel_with,
 )
 from flashdepot.diagnose.explain.match import Hit, Line, RuleOutcome, summed_up_in
-from flashdepot.diagnose.explain.rules import RANKS, LogRule, for_windows, is_for_posix
+from flashdepot.diagnose.explain.rules import RANKS, LogRule, for_windows, is_for_posix, load_rules
 from flashdepot.diagnose.explain.steps import Step
 from flashdepot.errors import MissingToolError
 from flashdepot.model.host import HostRecord
@@ -49,7 +50,7 @@ _LONG = "FORCE_BUILD=TRUE"
 class Cause(msgspec.Struct, frozen=True):
     """One class of failure that the log shows: where, why, what fixes it, and facts about it and this machine.
 
-    ``certain`` is false where another of ``or_else``, the likeliest first, may be the cause as well.
+    ``certain`` is false where another class may be the cause as well.
     """
 
     id: str
@@ -60,7 +61,6 @@ class Cause(msgspec.Struct, frozen=True):
     fix: tuple[str, ...]
     facts: tuple[str, ...]
     certain: bool = True
-    or_else: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The finding in the document of ``--json``."""
@@ -68,7 +68,6 @@ class Cause(msgspec.Struct, frozen=True):
             "class": self.id,
             "title": self.title,
             "certain": self.certain,
-            "or_else": list(self.or_else),
             "rank": self.rank,
             "line": self.line.number,
             "text": self.line.text,
@@ -81,8 +80,8 @@ class Cause(msgspec.Struct, frozen=True):
 class LogReport(msgspec.Struct, frozen=True):
     """What a log shows: findings with causes first, and the earliest lines that state an error.
 
-    ``described`` are causes of which only a person's words or a warning speak, the likeliest first, where nothing was found: the line
-    that decides is missing. ``steps`` is the log as the story of its commands, ``facts`` what it says of its machine.
+    ``possible`` is what may be the cause where it is not certain, the likeliest first: what was found and what may stand behind it, or,
+    where nothing was found, ``described``, of which only a person's words or a warning speak. ``steps`` is the log as the story of its commands, ``facts`` what it says of its machine.
     ``next_steps`` are commands and advice for a log whose cause is not certain, and empty otherwise. ``decided`` is false
     where every error line only says that something failed.
     """
@@ -91,6 +90,7 @@ class LogReport(msgspec.Struct, frozen=True):
     errors: tuple[Line, ...]
     next_steps: tuple[str, ...] = ()
     described: tuple[Cause, ...] = ()
+    possible: tuple[Cause, ...] = ()
     decided: bool = True
     steps: tuple[Step, ...] = ()
     facts: MachineFacts = msgspec.field(default_factory=MachineFacts)
@@ -110,13 +110,21 @@ class LogReport(msgspec.Struct, frozen=True):
             return "explained" if self.certain else "possible"
         return "described" if self.described else "unknown"
 
+    def each_possible(self) -> Iterator[tuple[Cause, str]]:
+        """What may be the cause, the likeliest first, each with its first command that is not said already."""
+        said: set[str] = set()
+        for cause in self.possible:
+            fix = next((command for command in cause.fix if command not in said), cause.fix[0])
+            said.add(fix)
+            yield cause, fix
+
     def to_json(self) -> dict[str, Any]:
         """The document of ``--json``, ``schema`` first."""
         return {
             "schema": REPORT_SCHEMA,
             "status": self.status,
             "findings": [finding.to_json() for finding in self.findings],
-            "described": [cause.id for cause in self.described],
+            "possible": [{"class": cause.id, "title": cause.title, "fix": fix} for cause, fix in self.each_possible()],
             "errors": [{"line": line.number, "text": line.text} for line in self.errors],
             "next_steps": list(self.next_steps),
             "steps": [step.to_json() for step in self.steps],
@@ -130,8 +138,29 @@ def make_report(outcome: RuleOutcome, host: HostRecord | None) -> LogReport:
         tuple(_finding(hit, outcome, host) for hit in hits) for hits in (outcome.hits, outcome.described)
     )
     errors = tuple(Line(line.number, _shortened(line.text)) for line in outcome.errors)
-    next_steps = () if findings and findings[0].certain else _next_steps(outcome)
-    return LogReport(findings, errors, next_steps, described, outcome.decided, outcome.steps, outcome.facts)
+    if findings and findings[0].certain:
+        return LogReport(findings, errors, steps=outcome.steps, facts=outcome.facts, decided=outcome.decided)
+    others = [_finding(hit, outcome, host) for hit in _or_else(outcome.hits)]
+    return LogReport(
+        findings,
+        errors,
+        _next_steps(outcome),
+        described,
+        (*findings, *others) or described,
+        outcome.decided,
+        outcome.steps,
+        outcome.facts,
+    )
+
+
+def _or_else(hits: Sequence[Hit]) -> Iterable[Hit]:
+    """What else the first line of those found may mean, each as its class says it in general."""
+    found = {hit.rule.id for hit in hits}
+    of_classes = {rule.id: rule for rule in load_rules()}
+    for hit in hits[:1]:
+        for name in hit.or_else or hit.rule.or_else:
+            if name not in found:
+                yield replace(hit, rule=of_classes[name], certain=False)
 
 
 def _next_steps(outcome: RuleOutcome) -> tuple[str, ...]:
@@ -209,7 +238,7 @@ def _finding(hit: Hit, outcome: RuleOutcome, host: HostRecord | None) -> Cause:
         fix = [ours_is, *fix] if hit.package or rule.rank != RANKS.index("missing-tool") else [*fix, ours_is]
     line = Line(hit.line.number, _shortened(hit.line.text))
     why = fill(rule.why, values)
-    return Cause(rule.id, rule.title, RANKS[rule.rank], line, why, tuple(fix), tuple(facts), hit.certain, rule.or_else)
+    return Cause(rule.id, rule.title, RANKS[rule.rank], line, why, tuple(fix), tuple(facts), hit.certain)
 
 
 def _of_what_was_found(advice: Sequence[str], hit: Hit, values: Mapping[str, str]) -> Sequence[str]:

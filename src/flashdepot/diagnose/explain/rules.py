@@ -52,7 +52,7 @@ class Sentences(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 SENTENCES = msgspec.convert(read_toml(Path(__file__).with_name("sentences.toml")), Sentences)
-WINDOWS_SIGNS, AMD_SIGNS = SENTENCES.signs["windows"], SENTENCES.signs["amd"]
+WINDOWS_SIGNS, AMD_SIGNS, INSTALL_SIGNS = (SENTENCES.signs[name] for name in ("windows", "amd", "installs"))
 
 _SETTING = re.compile(r"^((?:[A-Z][A-Z0-9_]*=(?:'[^']*'|\"[^\"]*\"|[^\s'\"]+)\s+)+)(.*)$")
 _PROGRAMS = (
