@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from flashdepot.errors import FlashdepotError, IncompatibleError, MissingToolError
+from flashdepot.facts.gpus import ArchitectureChoice, choose_architectures
 from flashdepot.fit.rules import served_cuda
 from flashdepot.kernels import oldest_gpu
 from flashdepot.model.codec import FixedWord
@@ -18,7 +19,6 @@ from flashdepot.model.request import Gpus, LibraryRequest
 from flashdepot.model.selection import Unit
 from flashdepot.model.target import Architecture, Version
 from flashdepot.resolve.facts import facts_of
-from flashdepot.toolchain.architectures import ArchitectureChoice, choose_architectures
 
 
 class Intention(FixedWord):

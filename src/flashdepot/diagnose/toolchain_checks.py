@@ -9,11 +9,10 @@ from pathlib import Path
 
 from flashdepot.diagnose.case import Case, blocker, foreseen, note, warning
 from flashdepot.errors import FlashdepotError, IncompatibleError, MissingToolError
-from flashdepot.facts.gpus import BUILD_TOOLS, codes_of
+from flashdepot.facts.gpus import BUILD_TOOLS, choose_sass, codes_of
 from flashdepot.model.diagnosis import Diagnosis
 from flashdepot.model.host import CudaToolkit
 from flashdepot.model.request import AnyCuda
-from flashdepot.toolchain.architectures import choose_sass
 from flashdepot.toolchain.choose import OLDEST_CUDA, asks_machine, foresee_toolchain
 from flashdepot.toolchain.wheels import provides
 

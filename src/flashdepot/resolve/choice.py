@@ -13,6 +13,7 @@ from flashdepot.catalog import CATALOG_FOLDER
 from flashdepot.depot import Depot
 from flashdepot.errors import IncompatibleError, NetworkError, UsageError
 from flashdepot.events import Events
+from flashdepot.facts.gpus import choose_architectures
 from flashdepot.kernels import oldest_gpu
 from flashdepot.model.candidate import Judged, Origin, Plan, WheelRequest
 from flashdepot.model.diagnosis import Verdict
@@ -26,7 +27,6 @@ from flashdepot.resolve.facts import facts_of
 from flashdepot.resolve.lock import Lock, read_lock
 from flashdepot.resolve.plan import plan_for
 from flashdepot.resolve.wheel_files import WheelAddress, WheelFile, ask_release, have_wheel, read_named, require_digest
-from flashdepot.toolchain.architectures import choose_architectures
 
 _T = TypeVar("_T")
 _OTHERS_TRIED = 3

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from flashdepot.depot import Depot
 from flashdepot.errors import IncompatibleError, UsageError
-from flashdepot.facts.gpus import newest_cuda
+from flashdepot.facts.gpus import choose_architectures, newest_cuda
 from flashdepot.kernels import default_family, family_of, oldest_gpu, tested_families
 from flashdepot.kernels.c_layer import c_layer_digest
 from flashdepot.model.host import HostRecord
@@ -19,7 +19,6 @@ from flashdepot.model.manifest import Manifest
 from flashdepot.model.request import AnyCuda, Gpus, LibraryRequest, Need, Request
 from flashdepot.model.selection import Selection, select
 from flashdepot.model.target import Architecture, Platform, Version
-from flashdepot.toolchain.architectures import choose_architectures
 
 if TYPE_CHECKING:
     from flashdepot.kernels.family import Family

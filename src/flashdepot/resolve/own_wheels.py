@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from flashdepot.build.schedule import Capacity
 from flashdepot.depot import Depot
 from flashdepot.errors import FlashdepotError
-from flashdepot.facts.gpus import codes_of
+from flashdepot.facts.gpus import choose_sass, codes_of
 from flashdepot.host import with_tools
 from flashdepot.host.surroundings import usable_cores, usable_memory
 from flashdepot.kernels import default_family, oldest_gpu, unproven_code
@@ -27,7 +27,6 @@ from flashdepot.resolve.library import resolve_library
 from flashdepot.resolve.own_wheel_name import wheel_name, wheel_tag
 from flashdepot.resolve.rules import judge, matches
 from flashdepot.resolve.times import build_seconds, install_seconds, pack_seconds
-from flashdepot.toolchain.architectures import choose_sass
 from flashdepot.toolchain.choose import OLDER_CUDA, asks_machine, foresee_toolchain
 from flashdepot.toolchain.targets import TARGETS
 from flashdepot.toolchain.wheels import provided_version

@@ -12,7 +12,7 @@ import msgspec
 
 from flashdepot.errors import IncompatibleError, IntegrityError, MissingToolError
 from flashdepot.facts import table
-from flashdepot.facts.gpus import codes_of, driver_floor
+from flashdepot.facts.gpus import choose_sass, codes_of, driver_floor
 from flashdepot.files.documents import read_record, write_record
 from flashdepot.files.folders import sha256_files
 from flashdepot.model.codec import digest_of, read
@@ -20,7 +20,6 @@ from flashdepot.model.host import CudaToolkit, HostRecord
 from flashdepot.model.recipe import Tool, ToolchainId
 from flashdepot.model.request import AnyCuda, CudaChoice
 from flashdepot.model.target import Architecture, Platform, Version
-from flashdepot.toolchain.architectures import choose_sass
 from flashdepot.toolchain.nvcc import SOURCE_NAME, Nvcc, inspect, known, named_root
 from flashdepot.toolchain.wheels import provide, provided_version, provides
 

@@ -6,13 +6,12 @@ import subprocess
 import pytest
 
 from flashdepot.errors import IncompatibleError, MissingToolError
-from flashdepot.facts.gpus import driver_floor, known_architectures
+from flashdepot.facts.gpus import choose_architectures, choose_sass, driver_floor, known_architectures
 from flashdepot.kernels import oldest_gpu
 from flashdepot.model.host import Gpu
 from flashdepot.model.recipe import filled_in
 from flashdepot.model.request import Gpus
 from flashdepot.model.target import Architecture, Version, spell
-from flashdepot.toolchain.architectures import choose_architectures, choose_sass
 from flashdepot.toolchain.nvcc import HOST_FLAGS, inspect
 from support.recipes import architectures
 from support.toolkits import CODES, make_host
