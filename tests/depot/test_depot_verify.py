@@ -138,6 +138,7 @@ def fill(depot: Depot, tmp_path: Path) -> None:
     record_unit(depot, tmp_path, content=b"o" * 1000)
     (depot.layout.toolchains / "cuda").mkdir(parents=True)
     (depot.layout.toolchains / "cuda" / "nvcc").write_bytes(b"n" * 5000)
+    (depot.layout.toolchains / "probe-0.json").write_bytes(b"answers")
     depot.layout.logs.mkdir(exist_ok=True)
     (depot.layout.logs / "a.log").write_bytes(b"l" * 100)
 
@@ -149,7 +150,7 @@ def test_all_that_is_on_disk_is_counted_once_by_what_it_is(depot, tmp_path) -> N
     assert sum(kind.bytes for kind in kinds.values()) == bytes_below(depot.root)
     assert kinds["libraries"].count == 1
     assert kinds["objects"].bytes >= 1000
-    assert (kinds["compilers"].count, kinds["compilers"].bytes) == (1, 5000)
+    assert (kinds["compilers"].count, kinds["compilers"].bytes) == (1, 5007)
     assert (kinds["logs"].count, kinds["logs"].bytes) == (1, 100)
     document = json.loads(flashdepot("depot", "usage", "--json", depot=depot).stdout)
     assert document["bytes"] == bytes_below(depot.root)
@@ -189,6 +190,7 @@ def test_clean_frees_at_once_what_no_library_needs_and_all_frees_those_too(depot
     before = bytes_below(depot.root)
     shown = flashdepot("depot", "clean", "--dry-run", depot=depot)
     assert "5.0 kB  1 compiler: can be made again" in shown.stderr
+    assert "7 bytes  1 file: can be made again" in shown.stderr
     assert bytes_below(depot.root) == before
     assert flashdepot("depot", "gc", "--older-than", "0", "--yes", depot=depot).returncode == 0
     assert flashdepot("depot", "clean", "--yes", depot=depot).returncode == 0

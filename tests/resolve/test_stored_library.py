@@ -100,7 +100,7 @@ def test_a_hit_imports_nothing_of_what_builds_links_downloads_or_looks_for_tools
 
 
 UNWANTED = {
-    *(f"flashdepot.depot.{name}" for name in ("actions", "export", "gc", "verify", "workspaces")),
+    *(f"flashdepot.depot.{name}" for name in ("actions", "export", "gc", "verify")),
     *(f"flashdepot.host.{name}" for name in ("memory", "python_environment", "surroundings", "tools")),
     *(f"flashdepot.files.{name}" for name in ("locks", "output_folder", "trust", "user_files")),
     *(f"flashdepot.{name}" for name in ("kernels.actions", "kernels.fa2.actions", "model.remote", "upstream.folder")),

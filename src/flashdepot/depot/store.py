@@ -152,8 +152,8 @@ class Depot:
         return try_lock_file(self.layout.lock(key))
 
     def workspace(self) -> AbstractContextManager[Path]:
-        """See :func:`flashdepot.depot.workspaces.workspace`."""
-        from flashdepot.depot.workspaces import workspace  # noqa: PLC0415
+        """See :func:`flashdepot.depot.gc.workspace`."""
+        from flashdepot.depot.gc import workspace  # noqa: PLC0415
 
         return workspace(self.layout)
 
