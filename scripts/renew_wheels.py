@@ -19,7 +19,7 @@ from pathlib import Path
 from pypi_simple import DistributionPackage, PyPISimple
 
 from flashdepot.files.folders import tree_digest
-from flashdepot.toolchain.wheels import PinnedWheel, unpack_toolkit
+from flashdepot.toolchain.wheels import PinnedWheel, toolkit_of
 
 PACKAGE = Path(__file__).parents[1] / "src/flashdepot"
 PLATFORMS = {"linux-x86_64": "x86_64", "linux-aarch64": "aarch64", "windows-x86_64": "win_amd64"}
@@ -91,7 +91,7 @@ def nvcc(index: PyPISimple) -> list[str]:
     for platform in sorted({wheel.platform for wheel in found}, reverse=True):
         with tempfile.TemporaryDirectory() as folder:
             tree = Path(folder, "tree")
-            unpack_toolkit([wheel for wheel in found if wheel.platform == platform], tree, print)
+            toolkit_of(wheel for wheel in found if wheel.platform == platform).unpack(tree, print)
             lines.append(f'{platform} = "{tree_digest(tree)}"')
     for one in found:
         lines += row("wheel", project=one.project, filename=one.filename, sha256=one.sha256, platform=one.platform)

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -157,8 +158,8 @@ def test_the_option_gives_a_shell_nvcc_and_the_folder_with_the_stubs(
 ) -> None:
     with (tmp_path / "Cargo.lock").open("a") as lock:
         lock.write('[[package]]\nname = "candle-flash-attn"\nversion = "0.9.1"\n')
-    toolkit = wheels.provide(this_platform(), real_depot / "toolchains", lambda _: None)
-    monkeypatch.setattr(wheels, "provide", lambda *_: toolkit)
+    toolkit = wheels.pinned_toolkit(this_platform()).provide(real_depot / "toolchains", lambda _: None)
+    monkeypatch.setattr(wheels, "pinned_toolkit", lambda _: SimpleNamespace(provide=lambda *_: toolkit))
     link = partial(flashdepot_here, "link", "candle", "--library", quick_library, "--toolkit", cwd=tmp_path)
     here = {"CARGO_HOME": str(tmp_path / "home"), "FLASHDEPOT_HOME": str(tmp_path / "depot")}
     assert_ends(link(**here), 2, "--toolkit prints lines for a shell", "--write")

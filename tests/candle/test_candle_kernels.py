@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Callable
 from ctypes import c_int32
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -207,7 +208,7 @@ def test_a_note_tells_which_of_candles_kernels_are_in_the_archive(quick_library)
 @pytest.fixture
 def stand_in(quick_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, LinkableLibrary]:
     """A crate with one small kernel, which needs no CUTLASS, and a real library."""
-    monkeypatch.setattr(wheels, "provide_cutlass", lambda _folder, _on_file: tmp_path)
+    monkeypatch.setattr(wheels, "CUTLASS", SimpleNamespace(provide=lambda *_: tmp_path))
     shutil.copytree(HERE / "stand_in_kernels", tmp_path / "crate" / "kernels")
     return tmp_path / "crate", read_library(quick_library)
 

@@ -1,5 +1,6 @@
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
@@ -128,7 +129,7 @@ def test_doctor_foresees_in_the_same_words_what_choosing_the_toolchain_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, releases: tuple[str, ...], driver: str | None, arch: str
 ) -> None:
     make_toolkit(tmp_path / "provided", "13.0")
-    monkeypatch.setattr(choose, "provide", lambda *_: tmp_path / "provided")
+    monkeypatch.setattr(choose, "pinned_toolkit", lambda _: SimpleNamespace(provide=lambda *_: tmp_path / "provided"))
     monkeypatch.setattr("flashdepot.toolchain.zig.provide_zig", lambda *_: Zig(tmp_path / "zig", "0.14.1"))
     monkeypatch.setattr(choose, "provided_version", lambda: Version("13.0.99"))
     host = make_host(*(make_toolkit(tmp_path / r, r) for r in releases), gcc=(), driver=driver)

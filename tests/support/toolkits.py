@@ -11,7 +11,7 @@ from flashdepot.host.probe import this_platform
 from flashdepot.model.environment import PythonEnvironment
 from flashdepot.model.host import CudaToolkit, Gpu, HostCompiler, HostRecord
 from flashdepot.model.target import Platform, Version
-from flashdepot.toolchain.zig import compiling_version, zig_folder
+from flashdepot.toolchain.zig import compiling_version, pinned_zig
 from support.programs import INCLUDE, RECORDER, compile_c
 from support.tools import need_nvcc
 
@@ -117,7 +117,7 @@ def put_zig(toolchains: Path, program: str) -> None:
             (folder / name).write_text(program)
             (folder / name).chmod(0o755)
 
-    make_whole(zig_folder(this_platform(), toolchains, compiling_version()), fill)
+    make_whole(toolchains / pinned_zig(this_platform(), compiling_version()).folder, fill)
 
 
 _COMPILE = """#!{python} -IS

@@ -23,7 +23,7 @@ from flashdepot.kernels.c_layer import NATIVE
 from flashdepot.model.limits import Limits
 from flashdepot.model.recipe import Action
 from flashdepot.toolchain.targets import CUDA_OUTPUTS, TARGETS, precompiled, target_of
-from flashdepot.toolchain.zig import Zig, compiling_version, zig_folder
+from flashdepot.toolchain.zig import Zig, compiling_version, pinned_zig
 from support.recipes import TOOLS, make_recipe
 from support.tools import has, run_program
 
@@ -157,7 +157,7 @@ extern "C" long UNIT(long more) { return Sum<long>{COUNTER}(more); }
 @pytest.mark.usefixtures("quick_library")  # which has zig fetched
 def test_clang_makes_the_same_bytes_with_it_from_the_same_files(tmp_path, real_depot) -> None:
     version = compiling_version()
-    zig = Zig(zig_folder(this_platform(), real_depot / "toolchains", version), version)
+    zig = Zig(real_depot / "toolchains" / pinned_zig(this_platform(), version).folder, version)
     folder = tmp_path / "src"
     folder.mkdir()
     (folder / "common.h").write_text(COMMON)
@@ -213,7 +213,7 @@ LIBRARIES = os.environ.get("FLASHDEPOT_TEST_LAUNCHES")
 @pytest.mark.skipif(LIBRARIES is None, reason="compares libraries: FLASHDEPOT_TEST_LAUNCHES names their folder")
 def test_three_thousand_random_calls_launch_the_same_on_every_target(real_depot, tmp_path) -> None:
     version = compiling_version()
-    zig = Zig(zig_folder(this_platform(), real_depot / "toolchains", version), version)
+    zig = Zig(real_depot / "toolchains" / pinned_zig(this_platform(), version).folder, version)
     made = {}
     for name in map(str, TARGETS):
         library = Path(str(LIBRARIES), name)

@@ -1,5 +1,6 @@
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -21,7 +22,7 @@ def provided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What PyPI would give, without PyPI."""
     root = tmp_path / "provided"
     make_toolkit(root, "13.0")
-    monkeypatch.setattr(choose, "provide", lambda *_: root)
+    monkeypatch.setattr(choose, "pinned_toolkit", lambda _: SimpleNamespace(provide=lambda *_: root))
     monkeypatch.setattr("flashdepot.toolchain.zig.provide_zig", lambda *_: Zig(tmp_path / "zig", "0.14.1"))
     return root
 
@@ -170,7 +171,7 @@ def test_pypi_serves_the_platforms_it_has_wheels_for() -> None:
     assert wheels.provides(make_host().platform)
     assert not wheels.provides(make_host(platform="darwin-arm64").platform)
     with pytest.raises(IncompatibleError, match="no nvcc for darwin-arm64"):
-        wheels.provide(make_host(platform="darwin-arm64").platform, Path("/nowhere"), lambda _: None)
+        wheels.pinned_toolkit(make_host(platform="darwin-arm64").platform)
 
 
 def test_a_toolkit_of_another_machine_says_its_limits(tmp_path) -> None:

@@ -20,7 +20,7 @@ from flashdepot.kernels.fa4.units import HOSTS, PYTHONS
 from flashdepot.model.codec import digest_of
 from flashdepot.model.target import Platform
 from flashdepot.process.run import Finished
-from flashdepot.toolchain import cute_dsl, wheels, zig
+from flashdepot.toolchain import wheels, zig
 from flashdepot.toolchain.linked import disk_full, require
 from support.servers import IndexServer, serve_index
 
@@ -54,25 +54,18 @@ def index(monkeypatch: pytest.MonkeyPatch) -> Iterator[IndexServer]:
             publish("libs311", "packages/libs.py", python="cp311", version="1"),
             publish("libs312", "packages/libs.py", python="cp312", version="1"),
         ]
-        monkeypatch.setattr(cute_dsl, "_data", lambda: {"cute_dsl": "4.8.1", "wheel": dsl})
+        monkeypatch.setattr(wheels, "_dsl_data", lambda: {"cute_dsl": "4.8.1", "wheel": dsl})
         inside = ("ziglang/zig", "ziglang/lib/compiler_rt.zig", "ziglang/lib/docs/index.html")
         pin = {"version": ZIG, "wheel": [publish("zig", *inside, project="ziglang")]}
         monkeypatch.setattr(zig, "_data", lambda: {"zig": [pin]})
         yield server
 
 
-def provide_zig(folder: Path, on_file: OnFile) -> Path:
-    return zig.provide_zig(LINUX, folder, on_file, ZIG).root
-
-
 Provide = Callable[[Path, OnFile], Path]
 PROVIDED = {
-    "nvcc": (lambda folder, on_file: wheels.provide(LINUX, folder, on_file), ["nvcc.whl", "runtime.whl"]),
-    "cute_dsl": (
-        lambda folder, on_file: cute_dsl.provide(LINUX, "cp312", folder, on_file),
-        ["core.whl", "libs312.whl"],
-    ),
-    "zig": (provide_zig, ["zig.whl"]),
+    "nvcc": (lambda *to: wheels.pinned_toolkit(LINUX).provide(*to), ["nvcc.whl", "runtime.whl"]),
+    "cute_dsl": (lambda *to: wheels.pinned_dsl(LINUX, "cp312").provide(*to), ["core.whl", "libs312.whl"]),
+    "zig": (lambda *to: zig.pinned_zig(LINUX, ZIG).provide(*to), ["zig.whl"]),
 }
 
 
@@ -138,7 +131,7 @@ def test_wheels_of_nvcc_become_one_toolkit_and_tell_how_far_they_are(index, tmp_
     def on_file(name: str) -> Any:
         return lambda done, whole: heard.update({name: (done, whole)})
 
-    root = wheels.provide(LINUX, tmp_path, on_file)
+    root = wheels.pinned_toolkit(LINUX).provide(tmp_path, on_file)
     assert (root / "bin/nvcc").read_text().startswith("nvcc ")
     assert (root / "include/cuda_runtime.h").is_file()
     assert heard == {name: (len(index.files[name]),) * 2 for name in ("nvcc.whl", "runtime.whl")}
@@ -147,7 +140,7 @@ def test_wheels_of_nvcc_become_one_toolkit_and_tell_how_far_they_are(index, tmp_
 def test_each_toolkit_is_known_by_the_digest_that_it_was_provided_with() -> None:
     trees, known = wheels._data()["tree"], wheels.known_trees()
     for platform in (LINUX, Platform("linux", "aarch64")):
-        assert known[wheels._root(platform, Path()).name] == trees[str(platform)]
+        assert known[wheels.pinned_toolkit(platform).folder] == trees[str(platform)]
 
 
 def test_zig_can_be_run_and_brings_what_our_targets_read(index, tmp_path) -> None:
@@ -173,14 +166,14 @@ def test_what_is_kept_for_links_may_hold_notes_that_lead_nowhere(index, tmp_path
 
 
 def test_each_python_has_a_cute_dsl_of_its_own_and_all_have_one_identity(index, tmp_path) -> None:
-    before = cute_dsl.identity()
+    before = wheels.dsl_identity()
     another = tmp_path / "cute-dsl-4.7.0-cp312-0123456789ab"
     (another / "packages").mkdir(parents=True)
-    roots = [cute_dsl.provide(LINUX, python, tmp_path, lambda _: None) for python in ("cp311", "cp312")]
+    roots = [wheels.pinned_dsl(LINUX, python).provide(tmp_path, lambda _: None) for python in ("cp311", "cp312")]
     assert [(root / "packages/libs.py").read_text()[:7] for root in roots] == ["libs311", "libs312"]
     assert sorted(p.name for p in roots[1].rglob("*.py")) == ["core.py", "libs.py"]
     assert roots[1].name.startswith("cute-dsl-4.8.1-cp312-")
-    assert cute_dsl.identity() == before
+    assert wheels.dsl_identity() == before
     assert (another / "packages").is_dir(), "another version is neither taken nor removed"
 
 
@@ -191,19 +184,19 @@ def test_each_python_has_a_cute_dsl_of_its_own_and_all_have_one_identity(index, 
         (LINUX, "pypy311", "is for CPython 3.11 and 3.12; flashdepot runs in pypy311"),
     ],
 )
-def test_a_machine_that_cannot_run_cute_dsl_hears_what_can(index, tmp_path, platform, python, said) -> None:
+def test_a_machine_that_cannot_run_cute_dsl_hears_what_can(index, platform, python, said) -> None:
     with pytest.raises(IncompatibleError, match=said) as error:
-        cute_dsl.provide(platform, python, tmp_path, lambda _: None)
+        wheels.pinned_dsl(platform, python)
     assert "--families fa2" in str(error.value.hint)
 
 
 def test_every_project_of_cute_dsl_is_pinned_once_for_each_python_and_platform() -> None:
-    rows = cute_dsl._data()["wheel"]
+    rows = wheels._dsl_data()["wheel"]
     projects = {row["project"] for row in rows}
     assert "torch" not in projects
     for platform in HOSTS:
         for python in ("cp311", "cp312", "cp313", "cp314"):
-            chosen = cute_dsl._wheels(Platform.parse(platform), python)
+            chosen = wheels.pinned_dsl(Platform.parse(platform), python).wheels
             assert Counter(wheel.project for wheel in chosen) == Counter(projects)
     pinned = {row["python"] for row in rows} - {"any"}
     assert pinned == {f"cp{major}{minor}" for major, minor in PYTHONS}, "kernels/fa4/units.py names others"

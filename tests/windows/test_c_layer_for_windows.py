@@ -6,7 +6,7 @@ import pytest
 
 from flashdepot.host.probe import this_platform
 from flashdepot.kernels.c_layer import NATIVE
-from flashdepot.toolchain.wheels import provide
+from flashdepot.toolchain.wheels import pinned_toolkit
 from support.stub_library import family_words, write_config
 from support.tools import needs, run_program
 
@@ -23,7 +23,7 @@ pytestmark = [
 def folders(tmp_path_factory: pytest.TempPathFactory, real_depot: Path) -> list[str]:
     generated = tmp_path_factory.mktemp("generated")
     write_config(generated)
-    cuda = provide(this_platform(), real_depot / "toolchains", lambda _name: None)
+    cuda = pinned_toolkit(this_platform()).provide(real_depot / "toolchains", lambda _name: None)
     own = [generated, *(NATIVE / name for name in ("include", "src", "shim", "driver"))]
     return [*(f"-I{folder}" for folder in own), "-isystem", str(cuda / "include")]
 

@@ -139,7 +139,7 @@ def _result(
 def cargo_toolkit(project: CandleProject, manifest: Manifest, context: Context) -> list[str]:
     """The lines of a shell with which ``cargo build`` finds a CUDA toolkit, which is put into the depot first."""
     from flashdepot.link.candle_toolkit import bindings_of, provide_stubs, toolkit_lines  # noqa: PLC0415
-    from flashdepot.toolchain.wheels import provide, provided_version  # noqa: PLC0415
+    from flashdepot.toolchain.wheels import pinned_toolkit, provided_version  # noqa: PLC0415
 
     here, folder, target = this_platform(), context.depot.layout.toolchains, manifest.platform
     if here.system != "linux" or target not in {here, Platform("windows", "x86_64")}:
@@ -150,7 +150,7 @@ def cargo_toolkit(project: CandleProject, manifest: Manifest, context: Context) 
         )
     bindings = bindings_of(project.root, default_cargo_home())
     with context.depot.workspace(), context.events.building() as progress:
-        toolkit = provide(here, folder, progress.download)
+        toolkit = pinned_toolkit(here).provide(folder, progress.download)
         provide_zig = None if target == here else partial(zig, context)
         stubs = provide_stubs(toolkit, provided_version().major, bindings, folder, provide_zig)
     capability = os.environ.get(advice.COMPUTE_CAP) or advice.compute_cap(manifest)
@@ -184,7 +184,7 @@ def added_kernels(
     from flashdepot.host import probe  # noqa: PLC0415
     from flashdepot.link.candle_kernels import PLACE, kernel_actions, recipe_for  # noqa: PLC0415
     from flashdepot.toolchain.choose import asks_machine, choose_toolchain, identify_toolchain  # noqa: PLC0415
-    from flashdepot.toolchain.wheels import provide_cutlass  # noqa: PLC0415
+    from flashdepot.toolchain.wheels import CUTLASS  # noqa: PLC0415
 
     manifest, depot, limits, events = library.manifest, context.depot, context.limits, context.events
     if manifest.platform.system != "linux" or manifest.platform != this_platform():
@@ -222,7 +222,7 @@ def added_kernels(
         )
         sources = {
             PLACE: (crate / "kernels").resolve(),
-            "cutlass": provide_cutlass(depot.layout.toolchains, progress.download),
+            "cutlass": CUTLASS.provide(depot.layout.toolchains, progress.download),
         }
         identity = identify_toolchain(toolchain)
         compilers = compilers_of(toolchain, identity, manifest.platform, depot.layout.toolchains)

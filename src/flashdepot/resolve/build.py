@@ -34,8 +34,8 @@ from flashdepot.resolve.times import making_seconds, usual_jobs
 from flashdepot.toolchain.archives import is_release_provided
 from flashdepot.toolchain.choose import Foreseen, foresee_toolchain, provide_toolchain, require_compiling
 from flashdepot.toolchain.targets import TARGETS
-from flashdepot.toolchain.wheels import is_provided
-from flashdepot.toolchain.zig import compiling_version, first_link_seconds, is_zig_provided, preprocessing_version
+from flashdepot.toolchain.wheels import pinned_toolkit
+from flashdepot.toolchain.zig import compiling_version, first_link_seconds, pinned_zig, preprocessing_version
 
 _MB = 10**6
 _NVCC = Fetch("NVIDIA's compiler", 104 * _MB, 279 * _MB)
@@ -83,11 +83,11 @@ class Making:
         nvcc, platform, folder, found = self.compilers, self.host.platform, self.depot.layout.toolchains, list[Fetch]()
         if nvcc.release:
             found += [] if is_release_provided(nvcc.release, platform, folder) else [_OTHER_NVCC]
-        elif nvcc.toolkit is None and not is_provided(platform, folder):
+        elif nvcc.toolkit is None and not pinned_toolkit(platform).is_there(folder):
             found.append(_NVCC)
         zigs = dict.fromkeys((compiling_version(), preprocessing_version(nvcc.cuda)))
         fetched = zip(zigs, (_ZIG, _OLDER_ZIG), strict=False)
-        found += [fetch for version, fetch in fetched if not is_zig_provided(platform, folder, version)]
+        found += [fetch for version, fetch in fetched if not pinned_zig(platform, version).is_there(folder)]
         for family, spec in self.need.sources.items():
             if size := family_of(family).sources.to_fetch(spec, self.depot.layout.upstreams):
                 found.append(Fetch(f"the source of {family_of(family).title}", size))

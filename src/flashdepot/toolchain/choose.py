@@ -21,7 +21,7 @@ from flashdepot.model.recipe import Tool, ToolchainId
 from flashdepot.model.request import AnyCuda, CudaChoice
 from flashdepot.model.target import Architecture, Platform, Version
 from flashdepot.toolchain.nvcc import SOURCE_NAME, Nvcc, inspect, known, named_root
-from flashdepot.toolchain.wheels import provide, provided_version, provides
+from flashdepot.toolchain.wheels import pinned_toolkit, provided_version, provides
 
 if TYPE_CHECKING:
     from flashdepot.events import OnFile
@@ -127,7 +127,7 @@ def _provided(foreseen: Foreseen, platform: Platform, folder: Path, on_file: OnF
         from flashdepot.toolchain.archives import provide_release  # noqa: PLC0415  (most take the nvcc from PyPI)
 
         return provide_release(foreseen.release, platform, folder, on_file)
-    return provide(platform, folder, on_file)
+    return pinned_toolkit(platform).provide(folder, on_file)
 
 
 def require_compiling(platform: Platform) -> None:

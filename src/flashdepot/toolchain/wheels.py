@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,11 +18,6 @@ from flashdepot.model.target import Platform, Version
 if TYPE_CHECKING:
     from flashdepot.events import OnFile
 
-_TOOLKIT = "nvidia/cu13/"
-
-_CUTLASS_INCLUDE = "cutlass_library/source/include/"
-_CUTLASS_TREE = "91ad8e9a366d7c7ed0171f6962023632c1aa0b2cd4b7b81d7bcff935fc2e616b"
-
 
 class PinnedWheel(msgspec.Struct, frozen=True):
     """A pinned wheel of a project on a package index, and the platform and the Python that it is for."""
@@ -34,56 +30,48 @@ class PinnedWheel(msgspec.Struct, frozen=True):
     version: str = ""
 
 
-_CUTLASS = PinnedWheel(
-    "nvidia_cutlass-3.5.0.0-py3-none-any.whl",
-    "4ec3ab4820dd4ae3ebc2c5ddf23352b0dc90f779435284e7dce822006adc51f6",
-    "nvidia-cutlass",
-)
-"""CUTLASS 3.5.0. Git's digest of each of the 631 files of its ``include`` at 7d49e6c7e2f8896c47f586706e67e1fb215529dc, which
-candle-flash-attn 0.9.2 to 0.11.1 clone (``build.rs``), was compared with the wheel's on 2026-11-22: they are the same."""
+class Pinned(msgspec.Struct, frozen=True):
+    """Wheels that are unpacked together into one folder of a depot's ``toolchains``.
 
-
-def provide_wheels(
-    root: Path,
-    wheels: Sequence[PinnedWheel],
-    on_file: OnFile,
-    *,
-    keep: Callable[[str], bool],
-    inside: str = "",
-    tree: str | None = None,
-    finish: Callable[[Path], None] = lambda _folder: None,
-) -> Path:
-    """The folder ``root``, filled from wheels on first use. Every byte of it is compared each time.
-
-    :param on_file: called with the name of each wheel before it is fetched.
+    :param folder: its name.
     :param keep: which files of the wheels are unpacked, by their names with ``/``.
     :param inside: the folder of the wheels that becomes the root.
     :param tree: the digest of what they unpack to; ``None``: what is there is compared with what it was.
     :param finish: called with the folder before it takes its name.
-    :returns: the folder; another one next to it where another user has the name.
     """
-    from flashdepot.files.folders import make_whole  # noqa: PLC0415  (foreseeing a toolchain provides nothing)
 
-    def fill(folder: Path) -> None:
-        unpack_wheels(wheels, folder, on_file, keep=keep, inside=inside)
-        finish(folder)
+    folder: str
+    wheels: tuple[PinnedWheel, ...]
+    keep: Callable[[str], bool]
+    inside: str = ""
+    tree: str | None = None
+    finish: Callable[[Path], None] = lambda _folder: None
 
-    return make_whole(root, fill, tree)
+    def is_there(self, toolchains: Path) -> bool:
+        """Whether :meth:`provide` finds it; its bytes are not read for that."""
+        return (toolchains / self.folder).is_dir()
 
+    def provide(self, toolchains: Path, on_file: OnFile) -> Path:
+        """The folder, filled on first use. Every byte of it is compared each time.
 
-def unpack_wheels(
-    wheels: Sequence[PinnedWheel], folder: Path, on_file: OnFile, *, keep: Callable[[str], bool], inside: str
-) -> None:
-    """Fetch wheels and unpack them together into ``folder``; as :func:`provide_wheels`."""
-    from flashdepot.net.fetch import fetch  # noqa: PLC0415  (as above)
+        :param on_file: called with the name of each wheel before it is fetched.
+        """
+        from flashdepot.files.folders import make_whole  # noqa: PLC0415  (foreseeing a toolchain provides nothing)
 
-    def fetched() -> Iterator[Path]:
-        for wheel in wheels:
-            place, progress = _beside(folder) / wheel.filename, on_file(wheel.filename)
-            yield fetch(wheel.project, wheel.filename, wheel.sha256, place, on_progress=progress)
-            place.unlink()
+        return make_whole(toolchains / self.folder, lambda folder: self.unpack(folder, on_file), self.tree)
 
-    unpack_together(fetched(), folder, keep=keep, inside=inside)
+    def unpack(self, folder: Path, on_file: OnFile) -> None:
+        """Fetch the wheels and unpack them into ``folder``."""
+        from flashdepot.net.fetch import fetch  # noqa: PLC0415  (as above)
+
+        def fetched() -> Iterator[Path]:
+            for wheel in self.wheels:
+                place, progress = _beside(folder) / wheel.filename, on_file(wheel.filename)
+                yield fetch(wheel.project, wheel.filename, wheel.sha256, place, on_progress=progress)
+                place.unlink()
+
+        unpack_together(fetched(), folder, keep=self.keep, inside=self.inside)
+        self.finish(folder)
 
 
 def unpack_together(
@@ -118,22 +106,29 @@ def _beside(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.part")
 
 
-def pinned(wheels: Iterable[PinnedWheel]) -> str:
+def _digest(wheels: Iterable[PinnedWheel]) -> str:
     """What tells sets of wheels apart in the names of folders."""
     return digest_of(sorted(wheel.sha256 for wheel in wheels))[:12]
 
 
-def provide_cutlass(folder: Path, on_file: OnFile) -> Path:
-    """CUTLASS's headers (4 MB), for kernels whose own source lacks them; as :func:`provide_wheels`."""
-    root = folder / f"cutlass-3.5.0-{_CUTLASS.sha256[:12]}"
-    return provide_wheels(
-        root,
-        [_CUTLASS],
-        on_file,
-        keep=lambda name: name.startswith(_CUTLASS_INCLUDE),
-        inside=_CUTLASS_INCLUDE,
-        tree=_CUTLASS_TREE,
-    )
+_CUTLASS_WHEEL = PinnedWheel(
+    "nvidia_cutlass-3.5.0.0-py3-none-any.whl",
+    "4ec3ab4820dd4ae3ebc2c5ddf23352b0dc90f779435284e7dce822006adc51f6",
+    "nvidia-cutlass",
+)
+"""CUTLASS 3.5.0. Git's digest of each of the 631 files of its ``include`` at 7d49e6c7e2f8896c47f586706e67e1fb215529dc, which
+candle-flash-attn 0.9.2 to 0.11.1 clone (``build.rs``), was compared with the wheel's on 2026-11-22: they are the same."""
+
+_CUTLASS_INCLUDE = "cutlass_library/source/include/"
+
+CUTLASS = Pinned(
+    f"cutlass-3.5.0-{_CUTLASS_WHEEL.sha256[:12]}",
+    (_CUTLASS_WHEEL,),
+    keep=lambda name: name.startswith(_CUTLASS_INCLUDE),
+    inside=_CUTLASS_INCLUDE,
+    tree="91ad8e9a366d7c7ed0171f6962023632c1aa0b2cd4b7b81d7bcff935fc2e616b",
+)
+"""CUTLASS's headers (4 MB), for kernels whose own source lacks them."""
 
 
 @cache
@@ -142,53 +137,100 @@ def _data() -> dict[str, Any]:
 
 
 def provided_version() -> Version:
-    """The version of the nvcc that :func:`provide` gives."""
+    """The version of the nvcc of :func:`pinned_toolkit`."""
     return Version.parse(_data()["cuda"])
 
 
 def provides(platform: Platform) -> bool:
     """Whether PyPI has nvcc for a platform."""
-    return bool(_wheels(platform))
+    return _made_for(platform) in _data()["tree"]
 
 
-def provide(platform: Platform, folder: Path, on_file: OnFile) -> Path:
-    """The root of the pinned toolkit inside ``folder`` (about 100 MB of wheels); as :func:`provide_wheels`."""
+def pinned_toolkit(platform: Platform) -> Pinned:
+    """The pinned toolkit for a platform (about 100 MB of wheels); :raises IncompatibleError: where PyPI has no nvcc."""
     if not provides(platform):
         raise IncompatibleError(
             f"PyPI has no nvcc for {platform}.", hint="Install a CUDA toolkit and name its folder: --cuda DIR"
         )
-    root, tree = _root(platform, folder), _data()["tree"][_made_for(platform)]
-    return provide_wheels(root, _wheels(platform), on_file, keep=_of_toolkit, inside=_TOOLKIT, tree=tree)
+    name = _made_for(platform)
+    wheels = msgspec.convert(_data()["wheel"], list[PinnedWheel])
+    return toolkit_of([wheel for wheel in wheels if wheel.platform == name], _data()["tree"][name])
 
 
-def unpack_toolkit(wheels: Sequence[PinnedWheel], folder: Path, on_file: OnFile) -> None:
-    """Fetch wheels and unpack what they hold of a toolkit, together, into ``folder``."""
-    unpack_wheels(wheels, folder, on_file, keep=_of_toolkit, inside=_TOOLKIT)
-
-
-def is_provided(platform: Platform, folder: Path) -> bool:
-    """Whether :func:`provide` finds it in ``folder``; its bytes are not read for that."""
-    return _root(platform, folder).is_dir()
+def toolkit_of(wheels: Iterable[PinnedWheel], tree: str | None = None) -> Pinned:
+    """The toolkit that some wheels hold."""
+    inside, chosen = "nvidia/cu13/", tuple(wheels)
+    folder = f"cuda-{provided_version()}-{_digest(chosen)}"
+    return Pinned(folder, chosen, lambda name: name.startswith(inside), inside, tree)
 
 
 def known_trees() -> Mapping[str, str]:
     """The digest of every toolkit that can be provided, by the name of its folder."""
-    return {_root(Platform.parse(name), Path()).name: tree for name, tree in _data()["tree"].items()}
-
-
-def _root(platform: Platform, folder: Path) -> Path:
-    return folder / f"cuda-{provided_version()}-{pinned(_wheels(platform))}"
-
-
-def _of_toolkit(name: str) -> bool:
-    return name.startswith(_TOOLKIT)
-
-
-def _wheels(platform: Platform) -> list[PinnedWheel]:
-    name = _made_for(platform)
-    return [wheel for wheel in msgspec.convert(_data()["wheel"], list[PinnedWheel]) if wheel.platform == name]
+    return {pinned_toolkit(Platform.parse(name)).folder: tree for name, tree in _data()["tree"].items()}
 
 
 def _made_for(platform: Platform) -> str:
     """Windows has Linux's toolkit: its headers, and the programs by whose bytes device code of a remote is known."""
     return "linux-x86_64" if platform.system == "windows" else str(platform)
+
+
+DSL_SIZE = 125 * 10**6
+DSL_UNPACKED = 334 * 10**6
+"""Bytes of the wheels of CuTe DSL and of their folder in a depot, for Python 3.12 on x86-64, measured on 2026-11-21."""
+
+_LEFT_OUT = (".dist-info/", "/tests/", "/include/", ".a", ".pyi", ".pxd")
+
+
+@cache
+def _dsl_data() -> dict[str, Any]:
+    return read_table(Path(__file__).with_name("cute_dsl_wheels.toml"))
+
+
+def dsl_version() -> Version:
+    """The version of CuTe DSL of :func:`pinned_dsl`."""
+    return Version.parse(_dsl_data()["cute_dsl"])
+
+
+def dsl_identity() -> str:
+    """A digest of the projects and versions of :func:`pinned_dsl`, the same on every machine.
+
+    Wheels differ with the Python that they are for, and what is compiled with them does not: the objects of 3.11 and
+    3.12 had the same bytes.
+    """
+    return digest_of(sorted({f"{wheel['project']}=={wheel['version']}" for wheel in _dsl_data()["wheel"]}))
+
+
+def running_python() -> str:
+    """The tag of the Python that runs this, ``cp312``; it runs the compile workers too."""
+    name = {"cpython": "cp"}.get(sys.implementation.name, sys.implementation.name)
+    return f"{name}{sys.version_info.major}{sys.version_info.minor}"
+
+
+def pinned_dsl(platform: Platform, python: str) -> Pinned:
+    """CuTe DSL and what it imports: one wheel of each project, which has one for each platform and Python that is served.
+
+    NVIDIA's licence lets nobody pass its library on, so it stays in the depot.
+
+    :param python: the tag of the Python that should import it, ``cp312``.
+    """
+    wheels = msgspec.convert(_dsl_data()["wheel"], list[PinnedWheel])
+    platforms = sorted({wheel.platform for wheel in wheels} - {"any"})
+    pythons = sorted({wheel.python for wheel in wheels} - {"any"})
+    if str(platform) not in platforms:
+        raise IncompatibleError(
+            f"FlashAttention-4 is compiled on {' or '.join(platforms)}, and this is {platform}.",
+            hint="Build it on such a machine, or build only FlashAttention-2: --families fa2",
+        )
+    if python not in pythons:
+        *others, last = [f"{tag[2]}.{tag[3:]}" for tag in pythons]
+        raise IncompatibleError(
+            f"CuTe DSL {dsl_version()}, which compiles FlashAttention-4, is for CPython {', '.join(others)} and "
+            f"{last}; flashdepot runs in {python}.",
+            hint="Run flashdepot with one of those, or build only FlashAttention-2: --families fa2",
+        )
+    chosen = tuple(w for w in wheels if w.platform in ("any", str(platform)) and w.python in ("any", python))
+    return Pinned(f"cute-dsl-{dsl_version()}-{python}-{_digest(chosen)}", chosen, _is_of_dsl)
+
+
+def _is_of_dsl(name: str) -> bool:
+    return not any(part in name if part.endswith("/") else name.endswith(part) for part in _LEFT_OUT)

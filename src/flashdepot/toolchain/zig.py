@@ -24,7 +24,7 @@ from flashdepot.model.recipe import Tool
 from flashdepot.model.target import Platform, Version
 from flashdepot.process.confinement import View, confined, confinement_here
 from flashdepot.process.run import Finished, first_error, run
-from flashdepot.toolchain.wheels import PinnedWheel, provide_wheels
+from flashdepot.toolchain.wheels import Pinned, PinnedWheel
 
 _INSIDE = "ziglang/"
 
@@ -137,27 +137,26 @@ class Linker(msgspec.Struct, frozen=True):
         )
 
 
-def is_zig_provided(platform: Platform, folder: Path, version: str) -> bool:
-    """Whether :func:`provide_zig` finds a version in ``folder``; its bytes are not read for that."""
-    return zig_folder(platform, folder, version).is_dir()
-
-
 def _linked(root: Path, target: str) -> Path:
     return root.with_name(f"{root.name}-for-{target}")
 
 
 def first_link_seconds(platform: Platform, folder: Path, target: str) -> float:
     """What the first link for a Linux takes, by zig's name of it; 0 where that was done (:meth:`Zig.linker`)."""
-    is_made = "windows" in target or _linked(zig_folder(platform, folder, compiling_version()), target).is_dir()
-    return 0.0 if is_made else _FIRST_LINK
+    zig = folder / pinned_zig(platform, compiling_version()).folder
+    return 0.0 if "windows" in target or _linked(zig, target).is_dir() else _FIRST_LINK
 
 
 def provide_zig(platform: Platform, folder: Path, on_file: OnFile, version: str) -> Zig:
-    """A pinned zig inside ``folder``, fetched and unpacked on first use: a wheel of 83 MB, 290 MB unpacked.
+    """A zig inside ``folder``; as :meth:`Pinned.provide` of :func:`pinned_zig`."""
+    return Zig(pinned_zig(platform, version).provide(folder, on_file), version)
 
-    :param platform: the machine that it runs on.
-    :param on_file: called with the name of the wheel before it is fetched.
-    """
+
+def pinned_zig(platform: Platform, version: str) -> Pinned:
+    """A pinned version of zig for the machine that it runs on: a wheel of 83 MB, 290 MB unpacked."""
+
+    def wanted(name: str) -> bool:
+        return name.startswith(_INSIDE) and _OTHER_SYSTEMS.match(name) is None
 
     def finish(root: Path) -> None:
         zig = Zig(root, version)
@@ -166,23 +165,10 @@ def provide_zig(platform: Platform, folder: Path, on_file: OnFile, version: str)
         zig.preprocessor.write_text(_PREPROCESSOR)
         zig.preprocessor.chmod(0o755)
 
-    def wanted(name: str) -> bool:
-        return name.startswith(_INSIDE) and _OTHER_SYSTEMS.match(name) is None
-
-    wheel, root = _wheel(platform, version), zig_folder(platform, folder, version)
-    return Zig(provide_wheels(root, [wheel], on_file, keep=wanted, inside=_INSIDE, finish=finish), version)
-
-
-def zig_folder(platform: Platform, folder: Path, version: str) -> Path:
-    """Where a zig for a platform is in the folder of the toolchains."""
-    return folder / f"zig-{version}-{_wheel(platform, version).sha256[:12]}"
-
-
-def _wheel(platform: Platform, version: str) -> PinnedWheel:
     pin = next(pin for pin in _data()["zig"] if pin["version"] == version)
     for wheel in msgspec.convert(pin["wheel"], list[PinnedWheel]):
         if wheel.platform == str(platform):
-            return wheel
+            return Pinned(f"zig-{version}-{wheel.sha256[:12]}", (wheel,), wanted, _INSIDE, finish=finish)
     raise IncompatibleError(
         f"No zig {version} is pinned for {platform}, and it compiles the host side of a library.",
         hint="Build on Linux, x86_64 or aarch64: --target names what it is for.",

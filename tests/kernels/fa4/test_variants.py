@@ -18,7 +18,7 @@ from flashdepot.files.directory import PlainFiles
 from flashdepot.kernels.fa4.sources import KERNELS, Fa4Layout
 from flashdepot.kernels.fa4.speed import KINDS, TABLE, Measured, Slower, read_table, slower, table_lines, write_table
 from flashdepot.kernels.fa4.variants import HEAD_DIMS, Variant, backward_tiles, backward_variants, forward_variants
-from flashdepot.toolchain.cute_dsl import provided_version
+from flashdepot.toolchain.wheels import dsl_version
 
 ALL = [*forward_variants(), *backward_variants()]
 
@@ -75,7 +75,7 @@ def source(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(("file", "text"), [("PKG-INFO", METADATA), ("pyproject.toml", PROJECT)])
 @pytest.mark.parametrize(
     ("wanted", "fits"),
-    [(">=4.6.2", True), ("", True), (f"=={provided_version()}", True), (">=5", False), ("<4.8,>=4.6", False)],
+    [(">=4.6.2", True), ("", True), (f"=={dsl_version()}", True), (">=5", False), ("<4.8,>=4.6", False)],
 )
 def test_a_source_for_another_version_of_the_dsl_is_refused(source, file, text, wanted, fits) -> None:
     (source / file).write_text(text.format(wanted))
@@ -86,7 +86,7 @@ def test_a_source_for_another_version_of_the_dsl_is_refused(source, file, text, 
         Fa4Layout().require_complete(PlainFiles(source))
     assert str(error.value) == (
         f"{source} is written for CuTe DSL {wanted}, and flashdepot compiles FlashAttention-4 with CuTe DSL "
-        f"{provided_version()}."
+        f"{dsl_version()}."
     )
     assert GET_NEWER in str(error.value.hint)
 

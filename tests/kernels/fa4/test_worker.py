@@ -16,7 +16,7 @@ import pytest
 from flashdepot.kernels.fa4 import Fa4
 from flashdepot.kernels.fa4.variants import Variant
 from flashdepot.model.target import Platform
-from flashdepot.toolchain import cute_dsl
+from flashdepot.toolchain.wheels import pinned_dsl, running_python
 from support import forge
 from support.tools import run_program
 
@@ -128,7 +128,7 @@ def test_a_real_kernel_has_the_same_bytes_in_a_warm_worker_and_for_another_user_
     real_depot, tmp_path
 ) -> None:
     platform = Platform("linux", os.uname().machine)
-    dsl = cute_dsl.provide(platform, cute_dsl.running_python(), real_depot / "toolchains", lambda _: None)
+    dsl = pinned_dsl(platform, running_python()).provide(real_depot / "toolchains", lambda _: None)
     upstream = Fa4().sources.obtain("4.0.0b36", real_depot / "upstreams").root
     shutil.copytree(upstream, tmp_path / "ein Ordner/upstream")
     job = {

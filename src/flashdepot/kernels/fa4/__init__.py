@@ -56,17 +56,17 @@ class Fa4(Family):
     def provide(self, platform: Platform, folder: Path, on_file: OnFile) -> Mapping[str, Path]:
         """CuTe DSL, the Python that runs it, and the compile worker."""
         from flashdepot.kernels.fa4.actions import WORKER  # noqa: PLC0415
-        from flashdepot.toolchain import cute_dsl  # noqa: PLC0415
+        from flashdepot.toolchain.wheels import pinned_dsl, running_python  # noqa: PLC0415
 
-        dsl = cute_dsl.provide(platform, cute_dsl.running_python(), folder, on_file)
+        dsl = pinned_dsl(platform, running_python()).provide(folder, on_file)
         return {"cute_dsl": dsl, "python": Path(sys.executable), "fa4_worker": WORKER}
 
     def to_fetch(self, platform: Platform, folder: Path) -> Iterable[Fetch]:
         """CuTe DSL, unless the depot has it."""
-        from flashdepot.toolchain import cute_dsl  # noqa: PLC0415
+        from flashdepot.toolchain.wheels import DSL_SIZE, DSL_UNPACKED, pinned_dsl, running_python  # noqa: PLC0415
 
-        there = cute_dsl.is_dsl_provided(platform, cute_dsl.running_python(), folder)
-        return () if there else (Fetch("CuTe DSL", cute_dsl.SIZE, cute_dsl.UNPACKED),)
+        there = pinned_dsl(platform, running_python()).is_there(folder)
+        return () if there else (Fetch("CuTe DSL", DSL_SIZE, DSL_UNPACKED),)
 
     def licences(self, files: PlainFiles) -> Mapping[str, str]:
         """The text of flash-attn-4; CuTe DSL leaves nothing of itself in what it compiles."""

@@ -15,7 +15,7 @@ from flashdepot.model.codec import digest_of
 from flashdepot.model.recipe import Action, Recipe, Tool
 from flashdepot.model.selection import Feature, Selection
 from flashdepot.model.target import Architecture
-from flashdepot.toolchain import cute_dsl
+from flashdepot.toolchain.wheels import dsl_identity, dsl_version
 from flashdepot.upstream import Identified
 
 WORKER = Path(__file__).with_name("worker")
@@ -29,7 +29,7 @@ def flags(*_: object, **__: object) -> tuple[str, ...]:
     # What decides how a kernel is made: the tiles here, and the worker.
     sources = {file.relative_to(WORKER.parent).as_posix(): sha256_file(file) for file in WORKER.parent.rglob("*.py")}
     return (
-        f"cute-dsl {cute_dsl.provided_version()} {cute_dsl.identity()}",
+        f"cute-dsl {dsl_version()} {dsl_identity()}",
         f"kernels {digest_of(sources)}",
         f"speed {sha256_file(TABLE)}",
     )
@@ -37,7 +37,7 @@ def flags(*_: object, **__: object) -> tuple[str, ...]:
 
 def actions(recipe: Recipe, *_: object) -> Iterator[Action]:
     """One run of the worker for each kernel and architecture."""
-    tools = (Tool("cute-dsl", str(cute_dsl.provided_version()), cute_dsl.identity()),)
+    tools = (Tool("cute-dsl", str(dsl_version()), dsl_identity()),)
     triple, cpu = HOSTS[str(recipe.target.platform)]
     selected = {unit.name: unit for unit in recipe.selection.units if unit.family == NAME}
     for kernel in kernels_of(selected, recipe.target.sass):

@@ -66,13 +66,13 @@ class Fa4Layout:
 def _require_dsl(files: PlainFiles) -> None:
     from packaging.specifiers import InvalidSpecifier, SpecifierSet  # noqa: PLC0415  (published sources ask nothing)
 
-    from flashdepot.toolchain.cute_dsl import provided_version  # noqa: PLC0415
+    from flashdepot.toolchain.wheels import dsl_version  # noqa: PLC0415
 
     text = "\n".join(files.text(name) for name in ("PKG-INFO", "pyproject.toml"))
     match = re.search(_DSL, text)
     if not match:
         return
-    wanted, provided = match[1].strip(), str(provided_version())
+    wanted, provided = match[1].strip(), str(dsl_version())
     try:
         fits = SpecifierSet(wanted).contains(provided, prereleases=True)
     except InvalidSpecifier:
