@@ -85,6 +85,7 @@ class Forecast(msgspec.Struct, frozen=True):
     :param is_exact: whether the compilers were asked; else it is what such units usually take.
     :param host_sides: of those that are ``compiled``, how many must be compiled for the CPU of this target all the same.
     :param source: what is said of the device code of those that are ``compiled``.
+    :param load: programs that kept this machine busy before, if those are many: ``seconds`` are those of an idle one.
     """
 
     units: int
@@ -99,6 +100,7 @@ class Forecast(msgspec.Struct, frozen=True):
     is_exact: bool = True
     host_sides: int = 0
     source: str = "is compiled already"
+    load: float = 0.0
 
     def __repr__(self) -> str:
         return f"<Forecast: {self.units - self.compiled} of {self.units} kernels, {self.seconds:.0f} s>"

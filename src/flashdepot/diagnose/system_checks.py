@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
-from flashdepot.build.schedule import GB, costs
+from flashdepot.build.schedule import GB, Capacity, costs, foresee
 from flashdepot.diagnose.case import Case, Intention, blocker, misfit, note, warning
+from flashdepot.host.surroundings import usable_cores
+from flashdepot.kernels import default_family
 from flashdepot.model.diagnosis import Diagnosis
-from flashdepot.model.selection import PROFILES
+from flashdepot.model.limits import counted, duration
+from flashdepot.model.selection import ALL_FEATURES, PROFILES, Selection
 from flashdepot.model.target import Version
+from flashdepot.resolve.times import making_seconds, usual_jobs
 
 _MACHINES = ("x86_64", "aarch64")
 
@@ -121,12 +126,21 @@ def _more_memory(case: Case) -> str:
 
 def time_needed(case: Case) -> Iterator[Diagnosis]:
     """A full build that takes hours."""
-    if case.record.cores <= 0 or case.request.selected != PROFILES["full"]:
+    cores, memory = case.record.cores, case.record.memory
+    if cores <= 0 or case.request.selected != PROFILES["full"]:
         return
-    seconds = sum(c.seconds for c in costs()) / case.record.cores
+    full = Selection(frozenset(default_family().full()), ALL_FEATURES)
+    outlook = foresee(
+        usual_jobs(full, 1, "shared"),
+        (),
+        Capacity.beside_others(cores, memory) if memory > 0 else Capacity(cores, sys.maxsize),
+    )
+    # Which cores share their work is known of this machine only.
+    seconds = making_seconds(outlook, len(full.units), is_here=cores == usable_cores())
     if seconds > _SLOW:
-        seen = f"{case.record.cores} cores can be used."
-        why = f"A full build of one architecture takes about {seconds / 3600:.1f} hours on them, once."
+        seen = f"{cores} cores can be used."
+        compilers = counted(outlook.at_once, "compiler")
+        why = f"A full build of one architecture takes about {duration(seconds)} with {compilers} at a time, once."
         yield note("slow-build", seen, why, "Choose less: --profile inference, or --head-dims 64,128 --dtypes bf16")
 
 

@@ -231,6 +231,12 @@ def usable_cores(cgroup: Path = _CGROUP, membership: Path = _SELF) -> int:
     return min([affinity, *quotas])
 
 
+def busy_load() -> float:
+    """The programs that wanted a core in the last minute, if they took half of the cores or more; else 0, as on Windows."""
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    return load if load >= usable_cores() / 2 else 0.0
+
+
 _OF_A_SECOND_THREAD = 0.25
 """What the second of two compilers on one core adds to the work of the first: 16 on 8 cores took 1.5 times the time that
 the cores would have taken by themselves."""

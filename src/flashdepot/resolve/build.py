@@ -20,7 +20,7 @@ from flashdepot.errors import IncompatibleError, UsageError
 from flashdepot.events import Alternative, BuildProgress, Download, Events, Fetch, Forecast
 from flashdepot.fit.requests import unmet
 from flashdepot.host.probe import this_platform
-from flashdepot.host.surroundings import usable_cores, usable_memory
+from flashdepot.host.surroundings import busy_load, usable_cores, usable_memory
 from flashdepot.kernels import family_of, obtain_sources
 from flashdepot.model.host import HostRecord
 from flashdepot.model.limits import Limits
@@ -216,6 +216,7 @@ class Making:
             alternatives=tuple(self._alternatives(seconds)) if left else (),
             is_exact=fetched is None,
             host_sides=host_sides,
+            load=busy_load() if self.limits.farm is None else 0.0,
         )
 
     def _alternatives(self, seconds: float) -> Iterator[Alternative]:

@@ -66,6 +66,7 @@ def together(forecasts: Sequence[Forecast]) -> Forecast:
         is_exact=all(one.is_exact for one in forecasts),
         host_sides=sum(one.host_sides for one in forecasts),
         source=forecasts[-1].source,
+        load=max(one.load for one in forecasts),
     )
 
 
@@ -87,7 +88,8 @@ def sentence(forecast: Forecast) -> str:
     """All of it in one line."""
     left, around = forecast.units - forecast.compiled, forecast.host_sides
     compilers = "one compiler" if forecast.jobs == 1 else f"{forecast.jobs} compilers at a time"
-    takes = f"about {duration(forecast.seconds)} with {compilers}"
+    busy = f", and longer while other programs are busy here (load {forecast.load:.0f})" if forecast.load else ""
+    takes = f"about {duration(forecast.seconds)} with {compilers}{busy}"
     if not left and not around:
         what = "only the C layer is to be compiled, and linked" if forecast.memory else "only linking is left"
         rest = f"{what}; {takes}" if forecast.memory else f"{what}, about {duration(forecast.seconds)}"
