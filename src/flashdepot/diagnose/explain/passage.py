@@ -96,7 +96,8 @@ class Passages(msgspec.Struct):
         states = [one.start() for one in _STATES.finditer(line, 0, len(before) + len(found))]
         alone, title = begin == 0 and end + 1 >= len(text), begin == 0 and heading
         if not (alone or title) and self._is_among_others(begin, states=bool(states), in_step=in_step):
-            return Voice.WRITTEN
+            raised = _RAISED.match(strip_prefixes(line.encode())) is not None and not _ROW.match(self._line(begin))
+            return Voice.DOUBTFUL if raised else Voice.WRITTEN
         if states or before.endswith(": "):
             quoting = line[: states[-1]] if states else before
             return Voice.DOUBTFUL if personal(quoting.rstrip(" :")) >= _DOUBTFUL else Voice.PRINTED
@@ -106,7 +107,7 @@ class Passages(msgspec.Struct):
         inside = (one.span() for one in QUOTED.finditer(line))
         quoted = any(first <= len(before) and len(before) + len(found) <= last for first, last in inside)
         if around >= (_RETOLD if quoted else _WRITTEN) and not in_step:
-            return Voice.WRITTEN
+            return Voice.DOUBTFUL if _is_programs(line) and not heading else Voice.WRITTEN
         return Voice.DOUBTFUL if heading or ((alone or quoted) and around >= _DOUBTFUL) else Voice.PRINTED
 
     def _is_among_others(self, begin: int, *, states: bool, in_step: bool) -> bool:
