@@ -17,8 +17,7 @@ from flashdepot.host.probe import this_platform
 from flashdepot.link.candle_archive import prepare_folder
 from flashdepot.link.candle_project import CandleProject
 from flashdepot.link.candle_toolkit import bindings_of, declared_names, provide_stubs, toolkit_lines
-from flashdepot.link.library import read_library
-from flashdepot.link.lines import Shell
+from flashdepot.link.library import Shell, read_library
 from flashdepot.model.target import Platform
 from flashdepot.toolchain import wheels
 from flashdepot.toolchain.zig import Zig

@@ -30,8 +30,7 @@ from flashdepot.link.candle_versions import (
     newer_sources,
     served_table,
 )
-from flashdepot.link.cargo_crate import write_crate
-from flashdepot.link.library import read_library
+from flashdepot.link.library import read_library, write_crate
 from flashdepot.model.target import Platform
 from support.programs import cargo_run, write_program, write_stand_in
 from support.tools import assert_ends, flashdepot_here, needs, run_program

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from flashdepot.link import cargo_crate
+from flashdepot.link.library import CRATE_SOURCE
 from support.tools import assert_ends, tool
 
-SCRIPT = Path(cargo_crate.__file__).parent / "crate" / "build.rs"
+SCRIPT = CRATE_SOURCE / "build.rs"
 LINUX = {"OS": "linux", "ENV": "gnu"}
 MSVC = {"OS": "windows", "ENV": "msvc"}
 MINGW = {"OS": "windows", "ENV": "gnu"}

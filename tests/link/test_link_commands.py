@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from flashdepot.link.lines import Shell
+from flashdepot.link.library import Shell
+from flashdepot.model.limits import quoted_for_windows
 from support.programs import need_of_library, needed, ours
 from support.tools import assert_ends, flashdepot_here, tool
 
@@ -174,17 +175,16 @@ def test_a_folder_and_a_selection_contradict_each_other(moved_library) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "posix", "cmd"),
+    ("word", "cmd"),
     [
-        (["/MD", "a.lib"], "/MD a.lib", "/MD a.lib"),
-        (["-DX=C:/my libs/fa"], "'-DX=C:/my libs/fa'", '"-DX=C:/my libs/fa"'),
-        (["/LIBPATH:C:\\R&D\\lib"], "'/LIBPATH:C:\\R&D\\lib'", '"/LIBPATH:C:\\R&D\\lib"'),
-        (["/IC:\\a (b) & c\\include"], "'/IC:\\a (b) & c\\include'", '"/IC:\\a (b) & c\\include"'),
+        ("a.lib", "a.lib"),
+        ("-DX=C:/my libs/fa", '"-DX=C:/my libs/fa"'),
+        ("/LIBPATH:C:\\R&D\\lib", '"/LIBPATH:C:\\R&D\\lib"'),
+        ("/IC:\\a (b) & c\\include", '"/IC:\\a (b) & c\\include"'),
     ],
 )
-def test_arguments_are_quoted_where_the_shell_would_act_on_them(arguments, posix, cmd) -> None:
-    assert Shell.POSIX.join(arguments) == posix
-    assert Shell.CMD.join(arguments) == cmd
+def test_arguments_are_quoted_where_the_shell_of_windows_would_act_on_them(word, cmd) -> None:
+    assert quoted_for_windows(word) == cmd
 
 
 def test_each_shell_has_its_own_way_to_set_a_variable_and_to_say_nothing() -> None:

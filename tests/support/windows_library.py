@@ -10,7 +10,7 @@ from flashdepot.build.objects import Linking
 from flashdepot.depot.libraries import manifest_text
 from flashdepot.files.atomic import sha256_file
 from flashdepot.kernels.c_layer import NATIVE
-from flashdepot.link.lines import SYSTEM_LIBRARIES
+from flashdepot.link.library import SYSTEM_LIBRARIES
 from flashdepot.model.manifest import ManifestFile
 from flashdepot.model.target import WINDOWS, Platform
 from flashdepot.toolchain.targets import exported_names, target_of, write_definition

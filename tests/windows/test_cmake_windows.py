@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flashdepot.link.library import LinkKind, read_library
-from flashdepot.link.lines import Shell, cmake_lines
+from flashdepot.link.library import LinkKind, cmake_lines, read_library
 from support.tools import Wine, needs, run_program
 from support.windows_library import ANSWER, forge_library, needs_llvm
 
@@ -42,7 +41,7 @@ def library(tmp_path: Path) -> Path:
 def test_a_program_finds_the_import_library_and_runs_with_the_dll(wine: Wine, library: Path, tmp_path: Path) -> None:
     project = tmp_path / "a program"
     project.mkdir()
-    lines = cmake_lines(read_library(library), LinkKind.SHARED, Shell.POSIX)
+    lines = cmake_lines(read_library(library), LinkKind.SHARED)
     (project / "CMakeLists.txt").write_text(PROJECT.format(lines=lines.replace("your_program", "program")))
     (project / "program.c").write_text(PROGRAM)
     settings = {

@@ -9,7 +9,8 @@ import pytest
 
 from flashdepot.build.inputs import PlaceNames
 from flashdepot.kernels.c_layer import NATIVE
-from flashdepot.link.lines import Shell
+from flashdepot.link.library import Shell
+from flashdepot.model.limits import quoted_for_windows
 from flashdepot.process.run import killed_for_memory
 from support.tools import Wine, needs
 
@@ -53,7 +54,11 @@ def test_a_program_gets_the_arguments_that_were_joined(wine: Wine, tmp_path: Pat
     subprocess.run([COMPILER, "words.c", "-o", "words.exe"], cwd=tmp_path, check=True)
     words = ["/MD", "/IC:\\a (b) & c\\include", "/LIBPATH:C:\\R&D\\lib", "x^y", "a|b>c", "two words", ""]
     got = in_cmd(
-        wine, tmp_path, f"words.exe {Shell.CMD.join(words)}", "rem a > b & echo no", Shell.CMD.remark("x: y; z")
+        wine,
+        tmp_path,
+        f"words.exe {' '.join(map(quoted_for_windows, words))}",
+        "rem a > b & echo no",
+        Shell.CMD.remark("x: y; z"),
     )
     assert [line.rstrip("\r") for line in got] == words
 

@@ -31,8 +31,7 @@ from flashdepot.link.candle_versions import (
     line_of_folder,
     require_crate,
 )
-from flashdepot.link.library import LinkableLibrary
-from flashdepot.link.lines import Shell
+from flashdepot.link.library import LinkableLibrary, Shell
 from flashdepot.model.diagnosis import Diagnosis
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.target import Platform
@@ -154,7 +153,7 @@ def cargo_toolkit(project: CandleProject, manifest: Manifest, context: Context) 
         provide_zig = None if target == here else partial(zig, context)
         stubs = provide_stubs(toolkit, provided_version().major, bindings, folder, provide_zig)
     capability = os.environ.get(advice.COMPUTE_CAP) or advice.compute_cap(manifest)
-    return toolkit_lines(toolkit, stubs, capability, Shell.of(here.system))
+    return toolkit_lines(toolkit, stubs, capability, Shell.here())
 
 
 def check_candle(project: CandleProject, need: CandleNeed, sources: Path | None) -> tuple[CandleSetup, list[Diagnosis]]:

@@ -8,8 +8,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-import msgspec
-
 from flashdepot import api
 from flashdepot.api.acquire import open_depot
 from flashdepot.errors import UsageError
@@ -32,6 +30,7 @@ if TYPE_CHECKING:
     from flashdepot.api.libraries import WheelResult
     from flashdepot.diagnose.check.evidence import Report
     from flashdepot.diagnose.explain import LogReport
+    from flashdepot.link.library import LinkArguments
     from flashdepot.model.candidate import Plan
     from flashdepot.model.diagnosis import Diagnosis
 
@@ -48,14 +47,6 @@ if TYPE_CHECKING:
         families: str | Sequence[str] | None
         cuda: str | None
         target: str | None
-
-
-class LinkArguments(msgspec.Struct, frozen=True):
-    """A library to link with: its folder, and the arguments of a C compiler and of its linker."""
-
-    path: Path
-    compile: tuple[str, ...]
-    link: tuple[str, ...]
 
 
 class Heard(Events):
@@ -149,12 +140,10 @@ class Client:
 
     def link(self, *, static: bool = False, get: bool = True, **words: Unpack[Words]) -> LinkArguments:
         """The library to link a program with, and the arguments for it; with ``get`` it is got where it is not stored."""
-        from flashdepot.link.library import LinkKind  # noqa: PLC0415
-        from flashdepot.link.lines import flags  # noqa: PLC0415
+        from flashdepot.link.library import LinkKind, link_arguments  # noqa: PLC0415
 
         found = api.link(_request(words), may_build=get, **self._how())
-        arguments = flags(found, LinkKind.STATIC if static else LinkKind.SHARED)
-        return LinkArguments(found.root, tuple(arguments.compile), tuple(arguments.link))
+        return link_arguments(found, LinkKind.STATIC if static else LinkKind.SHARED)
 
     def resolve(
         self,

@@ -169,7 +169,13 @@ def link(
     depot, events = context.depot, context.events
     _require_one(library, replace(request, target=None))
     if library is not None and not (library / INDEX_NAME).is_file():
-        return read_library(library).required_for(request.target)
+        named = read_library(library)
+        if request.target not in {None, named.manifest.platform}:
+            raise IncompatibleError(
+                f"The library in {named.root} is for {named.manifest.platform}, and --target says {request.target}.",
+                hint=f"Get one for it: flashdepot get --target {request.target} --out DIR",
+            )
+        return named
     if library is not None:
         from flashdepot.link.vendor_check import choose_vendored  # noqa: PLC0415
 

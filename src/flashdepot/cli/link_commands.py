@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -16,11 +15,20 @@ from flashdepot.cli.common import View, command, flag, into, option, options, pa
 from flashdepot.cli.library_commands import plan_view
 from flashdepot.cli.options import Asked, library_options, named_machine
 from flashdepot.errors import IncompatibleError
-from flashdepot.link.cargo_crate import CRATE, write_crate
-from flashdepot.link.library import LinkableLibrary, LinkKind
-from flashdepot.link.lines import Shell, cmake_lines, package_version, pkg_config_lines, pkg_config_module, place_of_dll
-from flashdepot.link.lines import flags as flags_of
+from flashdepot.link.library import (
+    CRATE,
+    LinkableLibrary,
+    LinkKind,
+    cmake_lines,
+    link_arguments,
+    package_version,
+    pkg_config_lines,
+    pkg_config_module,
+    place_of_dll,
+    write_crate,
+)
 from flashdepot.model.diagnosis import Command
+from flashdepot.model.limits import joined
 from flashdepot.model.request import LibraryRequest
 
 
@@ -71,11 +79,6 @@ def _foretold(plan: LibraryPlan) -> NoReturn:
     click.get_current_context().exit()
 
 
-def _shell() -> Shell:
-    """The shell that lines are printed for: this machine's, whatever the library is for."""
-    return Shell.of("windows" if sys.platform == "win32" else "linux")
-
-
 COMMANDS: CommandTable = {
     "cmake": ("link_commands", "The lines of a CMakeLists.txt."),
     "pkg-config": ("link_commands", "Where pkg-config finds it."),
@@ -124,7 +127,7 @@ def cmake(which: Which, kind: str | None, *, prefix: bool) -> View:
         "version": package_version(library),
         "target": f"FlashAttention::{chosen}",
     }
-    return View(document, [str(library.root) if prefix else cmake_lines(library, chosen, _shell())])
+    return View(document, [str(library.root) if prefix else cmake_lines(library, chosen)])
 
 
 @command(
@@ -143,7 +146,7 @@ def pkg_config(which: Which, kind: str | None, *, folder: bool) -> View:
     """
     library, chosen, document = _chosen(kind, which)
     document |= {"dir": str(library.pkg_config), "package": pkg_config_module(chosen)}
-    return View(document, [str(library.pkg_config) if folder else pkg_config_lines(library, chosen, _shell())])
+    return View(document, [str(library.pkg_config) if folder else pkg_config_lines(library, chosen)])
 
 
 @command(
@@ -160,11 +163,11 @@ def flags(which: Which, kind: str | None, part: str | None) -> View:
     They are quoted for a POSIX shell, or for cmd on Windows. Put them after the sources; for cl, at the very end.
     """
     library, chosen, document = _chosen(kind, which)
-    found = flags_of(library, chosen)
+    found = link_arguments(library, chosen)
     document |= {"compile": list(found.compile), "link": list(found.link)}
     parts = {"compile": found.compile, "link": found.link, None: (*found.compile, *found.link)}
     said = place_of_dll(library, chosen) if part != "compile" else ()
-    return View(document, [_shell().join(parts[part])], said)
+    return View(document, [joined(parts[part])], said)
 
 
 @command(

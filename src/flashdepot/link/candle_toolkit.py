@@ -12,7 +12,7 @@ from flashdepot.files.documents import read_toml
 from flashdepot.files.folders import make_whole
 from flashdepot.link.candle_archive import ZigSource, required_tool, run_tool
 from flashdepot.link.candle_project import COMPUTE_CAP, LOCK
-from flashdepot.link.lines import Shell
+from flashdepot.link.library import Shell
 from flashdepot.model.codec import digest_of
 
 _BINDING = "cudarc"
