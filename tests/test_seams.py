@@ -43,7 +43,7 @@ from flashdepot.process.child import Cost
 from flashdepot.resolve import plan
 from flashdepot.resolve.choice import InstallRequest, choose
 from flashdepot.resolve.facts import NamedFacts, facts_of, override
-from flashdepot.resolve.own_wheels import OwnWheels
+from flashdepot.resolve.plan import OwnWheels
 from flashdepot.resolve.project import library_request
 from flashdepot.resolve.wheel_files import WheelAddress
 from flashdepot.toolchain import targets

@@ -10,13 +10,12 @@ from types import SimpleNamespace
 import pytest
 
 from flashdepot.api.acquire import Context, open_depot
-from flashdepot.api.candle import cargo_toolkit
+from flashdepot.api.candle import bindings_of, cargo_toolkit, declared_names, provide_stubs, toolkit_lines
 from flashdepot.api.libraries import zig
 from flashdepot.errors import CompileError, IncompatibleError, IntegrityError, MissingToolError
 from flashdepot.host.probe import this_platform
 from flashdepot.link.candle_archive import prepare_folder
 from flashdepot.link.candle_project import CandleProject
-from flashdepot.link.candle_toolkit import bindings_of, declared_names, provide_stubs, toolkit_lines
 from flashdepot.link.library import Shell, read_library
 from flashdepot.model.target import Platform
 from flashdepot.toolchain import wheels

@@ -18,9 +18,16 @@ from flashdepot.api.candle import added_kernels
 from flashdepot.errors import IncompatibleError, UsageError
 from flashdepot.events import Events
 from flashdepot.link.candle_archive import made_archives
-from flashdepot.link.candle_kernels import CandleKernel, choose_kernels, table_header
 from flashdepot.link.candle_project import missing_kernels
-from flashdepot.link.candle_versions import CRATE_V3, default_cargo_home, find_crate, line_of
+from flashdepot.link.candle_versions import (
+    CRATE_V3,
+    CandleKernel,
+    choose_kernels,
+    default_cargo_home,
+    find_crate,
+    line_of,
+    table_header,
+)
 from flashdepot.link.library import LinkableLibrary, read_library
 from flashdepot.model.selection import Feature
 from flashdepot.toolchain import wheels

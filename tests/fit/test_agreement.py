@@ -42,8 +42,7 @@ from flashdepot.model.wheel import COMMUNITY, OURS
 from flashdepot.resolve import rules
 from flashdepot.resolve.choice import InstallRequest, OwnWheel, choose
 from flashdepot.resolve.facts import facts_of
-from flashdepot.resolve.own_wheels import _stored
-from flashdepot.resolve.plan import plan_for
+from flashdepot.resolve.plan import _stored, plan_for
 from flashdepot.resolve.project import library_request
 from support.commands import parsed
 from support.depots import make_manifest, make_request, store_library

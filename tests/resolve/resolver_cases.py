@@ -19,7 +19,7 @@ from flashdepot.model.target import Version
 from flashdepot.model.wheel import COMMUNITY, DEFAULT_SOURCES
 from flashdepot.resolve.decide import decide, explain
 from flashdepot.resolve.facts import NamedFacts, override
-from flashdepot.resolve.own_wheels import OwnWheels
+from flashdepot.resolve.plan import OwnWheels
 from support.toolkits import make_host
 
 _DATA = read_toml(Path(__file__).with_name("cases.toml"))

@@ -19,7 +19,7 @@ from flashdepot.resolve.build import Making
 from flashdepot.resolve.decide import decide
 from flashdepot.resolve.facts import NamedFacts, override
 from flashdepot.resolve.lock import judge_lock, lock_decision, read_lock, write_lock
-from flashdepot.resolve.own_wheels import OwnWheels
+from flashdepot.resolve.plan import OwnWheels
 from flashdepot.resolve.project import library_request
 from support.depots import flip_bit, store_library
 from support.recipes import architectures

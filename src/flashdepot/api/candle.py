@@ -1,11 +1,12 @@
-"""candle-flash-attn with prebuilt kernels: the archive that its build takes, and kernels of its own in it."""
+"""candle-flash-attn with prebuilt kernels: the archive that its build takes, kernels of its own in it, and a CUDA toolkit."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,17 +15,27 @@ import msgspec
 
 from flashdepot.api.acquire import Context
 from flashdepot.api.libraries import zig
-from flashdepot.errors import IncompatibleError, UsageError
+from flashdepot.errors import IncompatibleError, MissingToolError, UsageError
 from flashdepot.events import Forecast
+from flashdepot.files.documents import read_toml
+from flashdepot.files.folders import make_whole
 from flashdepot.host.probe import this_platform
 from flashdepot.link import candle_project as advice
-from flashdepot.link.candle_archive import AddedKernels, prepare_folder, write_candle_crate
+from flashdepot.link.candle_archive import (
+    AddedKernels,
+    ZigSource,
+    prepare_folder,
+    required_tool,
+    run_tool,
+    write_candle_crate,
+)
 from flashdepot.link.candle_check import CandleNeed, check_last_build, check_setup
-from flashdepot.link.candle_kernels import CandleKernel, choose_kernels
-from flashdepot.link.candle_project import CandleProject, CandleSetup, config_text, read_setup, require_sources
+from flashdepot.link.candle_project import CandleProject, CandleSetup, config_text, read_setup
 from flashdepot.link.candle_versions import (
+    CandleKernel,
     CandleLine,
     Delivery,
+    choose_kernels,
     default_cargo_home,
     find_crate,
     line_of,
@@ -32,6 +43,7 @@ from flashdepot.link.candle_versions import (
     require_crate,
 )
 from flashdepot.link.library import LinkableLibrary, Shell
+from flashdepot.model.codec import digest_of
 from flashdepot.model.diagnosis import Diagnosis
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.target import Platform
@@ -88,56 +100,46 @@ def link_candle(wish: CandleWish, library: Callable[[], LinkableLibrary], contex
 
     :param library: asked for when all else is there: getting it may take long.
     """
-    provide_zig = partial(zig, context)
-    line, sources, project = wish.line, wish.sources, wish.project
-    arguments, name = line.archive, line.crate
-    nvcc = shutil.which("nvcc")
+    line, sources, project, kernels = wish.line, wish.sources, wish.project, tuple[CandleKernel, ...]()
+    name, nvcc, provide_zig = line.crate, shutil.which("nvcc"), partial(zig, context)
     if wish.delivery is Delivery.CRATE:
         git = project.git if project else {}
-        unpacked = require_sources(sources, name, wish.version, default_cargo_home() / "registry")
-        kernels = choose_kernels(unpacked, wish.kernels, line, wish.version) if wish.kernels is not None else ()
+        if sources is None:
+            raise MissingToolError(
+                f"The sources of {name} {wish.version} are not on this machine: Cargo has not fetched them to "
+                f"{default_cargo_home() / 'registry'}.",
+                hint="Run 'cargo fetch' in a project that depends on it, or name their folder with --crate.",
+            )
+        if wish.kernels is not None:
+            kernels = choose_kernels(sources, wish.kernels, line, wish.version)
         got = library()
-        added = added_kernels(kernels, unpacked, got, context)
+        added = added_kernels(kernels, sources, got, context)
         with added if kernels else contextlib.nullcontext() as objects:
-            root = write_candle_crate(got, arguments, unpacked, wish.folder, provide_zig, objects, git)
-        text = advice.patch_lines(name, root)
-        notes = advice.crate_notes(got.manifest, nvcc)
+            root = write_candle_crate(got, line.archive, sources, wish.folder, provide_zig, objects, git)
+        text = f'[patch.crates-io]\n{name} = {{ path = "{root.as_posix()}" }}'
+        notes, more = advice.crate_notes(got.manifest, nvcc), dict[str, Any](patch=text)
         setup = CandleSetup(Delivery.CRATE, root, replaces=git.get("git", advice.CRATES_IO), crate=name)
-        return _result(got, wish, setup, text, notes, {"patch": text}, kernels)
-    if wish.kernels is not None:
-        choose_kernels(sources or wish.folder, wish.kernels, line, wish.version)
-    got = library()
-    made = prepare_folder(got, arguments, wish.folder, sources, provide_zig)
-    setup = CandleSetup(Delivery.FOLDER, made.root, advice.compute_cap(got.manifest))
-    variables = {advice.BUILD_DIR: str(made.root), advice.COMPUTE_CAP: setup.compute_cap}
-    shell = Shell.of(got.manifest.platform.system)
-    text = "\n".join(shell.assignment(name, value) for name, value in variables.items())
-    notes = advice.folder_notes(sources, nvcc, wish.version)
-    document = {"files": [str(path) for path in made.archives], "environment": variables}
-    return _result(got, wish, setup, text, notes, document)
-
-
-def _result(
-    library: LinkableLibrary,
-    wish: CandleWish,
-    setup: CandleSetup,
-    text: str,
-    notes: Sequence[str],
-    more: dict[str, Any],
-    added: Sequence[CandleKernel] = (),
-) -> CandleResult:
-    line, project = wish.line, wish.project
-    built = {"built": str(setup.folder), "candle_kernels": [kernel.name for kernel in added]}
+    else:
+        if wish.kernels is not None:
+            choose_kernels(sources or wish.folder, wish.kernels, line, wish.version)
+        got = library()
+        archives = prepare_folder(got, line.archive, wish.folder, sources, provide_zig)
+        setup = CandleSetup(Delivery.FOLDER, wish.folder.absolute(), advice.compute_cap(got.manifest))
+        variables = {advice.BUILD_DIR: str(setup.folder), advice.COMPUTE_CAP: setup.compute_cap}
+        shell = Shell.of(got.manifest.platform.system)
+        text = "\n".join(shell.assignment(name, value) for name, value in variables.items())
+        notes = advice.folder_notes(sources, nvcc, wish.version)
+        more = {"files": [str(path) for path in archives], "environment": variables}
+    built = {"built": str(setup.folder), "candle_kernels": [kernel.name for kernel in kernels]}
     lines = text if project is None else config_text("", setup, project.root).rstrip("\n")
-    said = [advice.missing_kernels(library.manifest, line.arguments, added), *advice.streams(line.archive), *notes]
+    said = [advice.missing_kernels(got.manifest, line.arguments, kernels), *advice.streams(line.archive), *notes]
     if project is not None and project.features:
         said.append(f"{line.crate} is behind a feature here: cargo build --features {project.features[0]}")
-    return CandleResult(setup, library.manifest, {**library.to_json(), **built, **more}, lines, said)
+    return CandleResult(setup, got.manifest, {**got.to_json(), **built, **more}, lines, said)
 
 
 def cargo_toolkit(project: CandleProject, manifest: Manifest, context: Context) -> list[str]:
     """The lines of a shell with which ``cargo build`` finds a CUDA toolkit, which is put into the depot first."""
-    from flashdepot.link.candle_toolkit import bindings_of, provide_stubs, toolkit_lines  # noqa: PLC0415
     from flashdepot.toolchain.wheels import pinned_toolkit, provided_version  # noqa: PLC0415
 
     here, folder, target = this_platform(), context.depot.layout.toolchains, manifest.platform
@@ -154,6 +156,105 @@ def cargo_toolkit(project: CandleProject, manifest: Manifest, context: Context) 
         stubs = provide_stubs(toolkit, provided_version().major, bindings, folder, provide_zig)
     capability = os.environ.get(advice.COMPUTE_CAP) or advice.compute_cap(manifest)
     return toolkit_lines(toolkit, stubs, capability, Shell.here())
+
+
+_BINDING = "cudarc"
+_DECLARED = re.compile(r"^\s*(?:pub )?fn ((?:cu|nvrtc|nccl)\w+)\(", re.MULTILINE)
+"""In an ``extern "C"`` block, for all functions together or, from cudarc 0.19.10 on, one in each function of Rust's."""
+_LIBRARIES = {
+    "driver": ("cuda", "libcuda.so.1", "nvcuda.dll"),
+    "runtime": ("cudart", "", "cudart64_{major}.dll"),
+    "cublas": ("cublas", "libcublas.so.{major}", "cublas64_{major}.dll"),
+    "cublaslt": ("cublasLt", "libcublasLt.so.{major}", "cublasLt64_{major}.dll"),
+    "curand": ("curand", "libcurand.so.10", "curand64_10.dll"),
+    "nvrtc": ("nvrtc", "libnvrtc.so.{major}", "nvrtc64_{major}0_0.dll"),
+    "cudnn": ("cudnn", "libcudnn.so.9", "cudnn64_9.dll"),
+    "nccl": ("nccl", "libnccl.so.2", ""),
+}
+"""By cudarc's module: the library that it links, and what a program loads on Linux and on Windows, if anything (the names in
+NVIDIA's wheels for CUDA 13)."""
+
+
+def bindings_of(root: Path, cargo_home: Path) -> list[Path]:
+    """The sources of each cudarc of a project; :raises MissingToolError: when Cargo has not fetched them."""
+    packages = [p for p in read_toml(root / advice.LOCK).get("package", []) if isinstance(p, dict)]
+    found = []
+    for version in [str(p.get("version")) for p in packages if p.get("name") == _BINDING]:
+        places = sorted((cargo_home / "registry" / "src").glob(f"*/{_BINDING}-{version}/src"))
+        if not places:
+            raise MissingToolError(f"The sources of {_BINDING} {version} are not in {cargo_home}.", hint="cargo fetch")
+        found.append(places[0])
+    return found
+
+
+def declared_names(bindings: Iterable[Path]) -> dict[str, list[str]]:
+    """The C functions that cudarc declares, by its module, sorted; :raises MissingToolError: when none is found."""
+    names: dict[str, set[str]] = {}
+    for source in bindings:
+        for module in _LIBRARIES:
+            if (file := source / module / "sys" / "mod.rs").is_file():
+                names.setdefault(module, set()).update(_DECLARED.findall(file.read_text("utf-8")))
+    if not names.get("driver"):
+        raise MissingToolError(
+            f"No function of the driver was found in the sources of {_BINDING}, which may declare them in a new way.",
+            hint="Leave out --toolkit, and install a CUDA toolkit.",
+        )
+    return {module: sorted(found) for module, found in names.items() if found}
+
+
+def provide_stubs(
+    toolkit: Path, major: int, bindings: Iterable[Path], folder: Path, zig: ZigSource | None = None
+) -> Path:
+    """A folder in ``folder`` whose ``lib`` links a program that uses cudarc, without CUDA's libraries.
+
+    Each stub has the names of a library, and that of the file that the program loads when it runs, as those in the
+    ``lib/stubs`` of a toolkit do. On Linux CUDA's runtime is the static one of the toolkit: no file for it is needed then.
+
+    :param major: of the CUDA release.
+    :param zig: for programs for Windows, whose import libraries it makes; ``None`` for Linux.
+    """
+    declared = declared_names(bindings)
+    make = _shared_library if zig is None else _import_library
+
+    def fill(place: Path) -> None:
+        lib = place / "lib"
+        lib.mkdir(parents=True)
+        tool = required_tool("cc", "gcc") if zig is None else str(zig().program)
+        if zig is None:
+            shutil.copyfile(toolkit / "lib" / "libcudart_static.a", lib / "libcudart.a")
+        for module, names in declared.items():
+            name, *files = _LIBRARIES[module]
+            if loaded := files[zig is not None].format(major=major):
+                make(tool, names, loaded, lib / f"lib{name}")
+
+    key = digest_of([toolkit.name, sorted(declared.items()), sorted(_LIBRARIES.items()), zig is None])[:12]
+    return make_whole(folder / f"cuda-stubs-{key}", fill)
+
+
+def _shared_library(compiler: str, names: Sequence[str], soname: str, place: Path) -> None:
+    source = place.with_suffix(".c")
+    source.write_text("".join(f"void {name}(void) {{}}\n" for name in names))
+    quiet = ["-w", "-fno-builtin", "-nostdlib", f"-Wl,-soname,{soname}"]
+    run_tool([compiler, "-shared", "-fPIC", *quiet, str(source), "-o", f"{place}.so"])
+    source.unlink()
+
+
+def _import_library(zig: str, names: Sequence[str], dll: str, place: Path) -> None:
+    listed = place.with_suffix(".def")
+    listed.write_text("\n".join([f"LIBRARY {dll}", "EXPORTS", *names, ""]))
+    run_tool([zig, "dlltool", "-m", "i386:x86-64", "-D", dll, "-d", str(listed), "-l", f"{place}.a"])
+    listed.unlink()
+
+
+def toolkit_lines(toolkit: Path, stubs: Path, compute_cap: str, shell: Shell) -> list[str]:
+    """What a shell evaluates before ``cargo build``.
+
+    candle's build scripts start ``nvcc`` from PATH and read ``NVCC``; cudarc looks for libraries in the ``lib`` of the
+    other folders.
+    """
+    said = {"CUDA_HOME": toolkit, "CUDA_PATH": toolkit, "CUDA_ROOT": stubs, "NVCC": toolkit / "bin" / "nvcc"}
+    lines = [shell.assignment(name, str(value)) for name, value in said.items()]
+    return [*lines, shell.assignment(advice.COMPUTE_CAP, compute_cap), shell.prepending("PATH", str(toolkit / "bin"))]
 
 
 def check_candle(project: CandleProject, need: CandleNeed, sources: Path | None) -> tuple[CandleSetup, list[Diagnosis]]:
@@ -181,7 +282,7 @@ def added_kernels(
     """
     from flashdepot.build.objects import compilers_of, make_objects  # noqa: PLC0415
     from flashdepot.host import probe  # noqa: PLC0415
-    from flashdepot.link.candle_kernels import PLACE, kernel_actions, recipe_for  # noqa: PLC0415
+    from flashdepot.link.candle_versions import PLACE, kernel_actions, recipe_for  # noqa: PLC0415
     from flashdepot.toolchain.choose import asks_machine, choose_toolchain, identify_toolchain  # noqa: PLC0415
     from flashdepot.toolchain.wheels import CUTLASS  # noqa: PLC0415
 

@@ -19,7 +19,7 @@ from flashdepot.depot import Depot
 from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
 from flashdepot.events import Events
 from flashdepot.files.user_files import require_folder
-from flashdepot.index.simple import FILES
+from flashdepot.index.page import FILES
 from flashdepot.index.site import IndexSite, Signatures, write_site
 from flashdepot.model.index_record import IndexRecord
 from flashdepot.model.limits import Compiling

@@ -1,21 +1,23 @@
-"""The page of an index for people: who needs what, in one file that fetches nothing.
+"""The pages of an index: those that installers read (PEP 503 in HTML, PEP 691 and 700 in JSON), and the one for people.
 
-The questions are radio buttons, and style rules show the answer to what is chosen: it works without scripts. Scripts
+That one says who needs what, in one file that fetches nothing. The questions are radio buttons, and style rules show the answer to what is chosen: it works without scripts. Scripts
 only copy, and keep what was chosen in the address.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from string import Template
+from typing import Any
+from urllib.parse import quote
 
 from packaging.version import Version
 
 from flashdepot.catalog.matrix_page import command, copy_script, style
 from flashdepot.facts.gpus import known_architectures
-from flashdepot.index.simple import FILES, file_address
 from flashdepot.index.subindexes import (
     EVERYBODY,
     Selector,
@@ -34,6 +36,95 @@ from flashdepot.model.limits import size
 from flashdepot.model.target import Architecture
 from flashdepot.model.wheel import FLASH_ATTN, OLDEST_PYTHON, OLDEST_TORCH
 from flashdepot.remotes.trust import ENDING
+
+API_VERSION = "1.4"
+"""Of the simple repository API: sizes and times (PEP 700), status of the project (PEP 792)."""
+
+FILES = "files"
+"""The folder of an index with the wheels, next to those of its subindexes."""
+
+_TO_FILES = f"../../{FILES}/"
+"""From a project's page."""
+
+
+def simple_pages(
+    subindex: Subindex, names: Sequence[IndexedFile], others: Sequence[Mapping[str, Any]]
+) -> Mapping[str, bytes]:
+    """The pages of a subindex by their place in it: two for each project, two for the list of projects.
+
+    :param names: the wheels without a library, which every subindex has.
+    :param others: rows of the files of flash-attn that are no wheels.
+    """
+    versions: dict[str, set[str]] = {}
+    rows: dict[str, list[Mapping[str, Any]]] = {}
+    for wheel, instead in (
+        *((offer.wheel, offer.instead) for offer in subindex.offers),
+        *((file, "") for file in names),
+    ):
+        versions.setdefault(wheel.distribution, set()).add(wheel.version)
+        rows.setdefault(wheel.distribution, []).append(_wheel_row(wheel, instead))
+    meta = {"meta": {"api-version": API_VERSION}}
+    pages = {
+        "index.html": _html("Projects", [f'<a href="{name}/">{name}</a>' for name in sorted(rows)]),
+        "index.json": _json({**meta, "projects": [{"name": name} for name in sorted(rows)]}),
+    }
+    for name, offered in rows.items():
+        files = [*offered, *(others if name == FLASH_ATTN else ())]
+        known = {"project-status": {"status": "active"}, "versions": sorted(versions[name], key=Version)}
+        pages[f"{name}/index.html"] = _html(f"Links for {name}", map(_link, files))
+        pages[f"{name}/index.json"] = _json({**meta, "name": name, **known, "files": files})
+    return pages
+
+
+def file_row(filename: str, sha256: str, size: int, uploaded: str, more: Mapping[str, Any]) -> dict[str, Any]:
+    """A file of any kind on the page of a project; ``more`` has ``yanked``, and what else is said of it."""
+    return {
+        "filename": filename,
+        "url": f"{_TO_FILES}{quote(filename)}",
+        "hashes": {"sha256": sha256},
+        "size": size,
+        "upload-time": uploaded,
+        **more,
+    }
+
+
+def _wheel_row(wheel: IndexedFile, instead: str) -> dict[str, Any]:
+    """:param instead: the wheel that others get, who do not pin this one; empty where they get it."""
+    sidecar = {"sha256": wheel.metadata_sha256}
+    said = {
+        "requires-python": f">={OLDEST_PYTHON}",
+        "core-metadata": sidecar,
+        "dist-info-metadata": sidecar,  # its name before PEP 714
+        "yanked": f"for those who pin it; others get {instead}" if instead else False,
+    }
+    return file_row(wheel.filename, wheel.sha256, wheel.size, wheel.uploaded, said)
+
+
+def _link(row: Mapping[str, Any]) -> str:
+    sidecar = f"sha256={row['core-metadata']['sha256']}" if "core-metadata" in row else ""
+    said = {
+        "requires-python": row.get("requires-python"),
+        "core-metadata": sidecar,
+        "dist-info-metadata": sidecar,
+        "yanked": row["yanked"],
+    }
+    attributes = "".join(f' data-{name}="{escape(value)}"' for name, value in said.items() if value)
+    address = f"{escape(row['url'])}#sha256={row['hashes']['sha256']}"
+    return f'<a href="{address}"{attributes}>{escape(row["filename"])}</a>'
+
+
+def _html(title: str, links: Iterable[str]) -> bytes:
+    lines = "<br>\n".join(links)
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta name="pypi:repository-version" content="{API_VERSION}">\n<title>{escape(title)}</title>\n</head>\n'
+        f"<body>\n<h1>{escape(title)}</h1>\n{lines}\n</body>\n</html>\n"
+    ).encode()
+
+
+def _json(document: Mapping[str, Any]) -> bytes:
+    return (json.dumps(document, indent=1) + "\n").encode()
+
 
 _TEMPLATE = Path(__file__).with_name("page.html")
 _HERE = "https://ADDRESS-OF-THIS-PAGE/"
@@ -106,7 +197,7 @@ def _answer(number: int, answer: Serving, base: str) -> str:
             "<p>flashdepot makes one on your machine:</p>"
             f"{command(f'build-{number}', 'flashdepot install -y', 'the command')}</article>"
         )
-    address = f"{base}{FILES}/{file_address(wheel.filename)}#sha256={wheel.sha256}"
+    address = f"{base}{FILES}/{quote(wheel.filename)}#sha256={wheel.sha256}"
     gpus = ", ".join(
         sorted({gpu for gpu, *_ in answer.combinations}, key=lambda text: [int(n) for n in text.split(".")])
     )
@@ -160,7 +251,7 @@ def _heat(plain: Sequence[IndexedWheel]) -> Iterator[str]:
 
 
 def _file(number: int, file: IndexedFile) -> str:
-    place = f"{FILES}/{file_address(file.filename)}"
+    place = f"{FILES}/{quote(file.filename)}"
     code, signed, tools, proof, kind = "none: it needs flash-attn", "with the index", "none", "none", ""
     if isinstance(file, IndexedWheel):
         code = ", ".join(architecture.dotted for architecture in file.sass)

@@ -14,8 +14,7 @@ from msgspec.structs import replace
 from flashdepot.errors import FlashdepotError, IncompatibleError, IntegrityError, UsageError
 from flashdepot.files.output_folder import OutputFolder
 from flashdepot.files.user_files import OutputFile
-from flashdepot.index.page import page
-from flashdepot.index.simple import FILES, PageFile, simple_pages
+from flashdepot.index.page import FILES, file_row, page, simple_pages
 from flashdepot.index.subindexes import EVERYBODY, Subindex, subindexes
 from flashdepot.index.wheels import LocalFile, LocalWheel, missing_variants, read_local, variants_files, write_variant
 from flashdepot.model.index_record import RECORD_NAME, IndexRecord
@@ -155,7 +154,10 @@ def write_site(
     signed = {
         wheel.name: signatures.of_wheel(wheel, _earlier_envelopes(folder, wheel.name)) for wheel in _with_library(held)
     }
-    wheels = [_with_signers(wheel, signatures.signers(signed[wheel.name])) for wheel in _with_library(held)]
+    wheels = [
+        replace(wheel, row=replace(wheel.row, signers=signatures.signers(signed[wheel.name])))
+        for wheel in _with_library(held)
+    ]
     small = [wheel for _, wheel in sorted(held.items()) if wheel.name not in signed]
     made = IndexRecord(tuple(wheel.row for wheel in wheels), url or earlier.url, tuple(name.row for name in small))
     shown = subindexes(made.wheels)
@@ -179,10 +181,6 @@ def _add(held: dict[str, LocalFile], wheel: LocalFile) -> None:
             f"{there.row.sha256}. A published name never gets other bytes.",
             hint="Make the wheel again with this flashdepot, or begin another index.",
         )
-
-
-def _with_signers(wheel: LocalWheel, signers: tuple[str, ...]) -> LocalWheel:
-    return replace(wheel, row=replace(wheel.row, signers=signers))
 
 
 def _earlier_envelopes(folder: Path, wheel: str) -> list[Envelope]:
@@ -249,16 +247,13 @@ def _files(
             files.append(OutputFile.of(f"{place}{ENDING}", write_envelopes(envelopes)))
     variants = variants_files(made.wheels)
     files += [OutputFile.of(f"{FILES}/{name}", data) for name, data in variants.items()]
-    others = [_page_file(name, data, made) for name, data in variants.items()]
+    others = []
+    for name, data in variants.items():
+        newest = max(row.uploaded for row in made.wheels if row.label and f"-{row.version}-" in name)
+        others.append(file_row(name, hashlib.sha256(data).hexdigest(), len(data), newest, {"yanked": False}))
     for subindex in shown:
         pages = simple_pages(subindex, made.names, others if subindex.name == EVERYBODY else ())
         files += [OutputFile.of(f"{subindex.name}/{place}", data) for place, data in pages.items()]
     files.append(OutputFile.of(RECORD_NAME, _record_text(made)))
     files.append(OutputFile.of("index.html", page(made, shown).encode()))
     return files
-
-
-def _page_file(name: str, data: bytes, made: IndexRecord) -> PageFile:
-    """It came when the last of its variants came."""
-    times = [row.uploaded for row in made.wheels if row.label and f"-{row.version}-" in name]
-    return PageFile(name, hashlib.sha256(data).hexdigest(), len(data), max(times))

@@ -31,9 +31,16 @@ from flashdepot.files.documents import parse_toml
 from flashdepot.files.output_folder import OutputFolder
 from flashdepot.files.user_files import OutputFile, read_regular
 from flashdepot.host.probe import this_platform
-from flashdepot.link.candle_kernels import HEADER as HEADER_OF_KERNELS
-from flashdepot.link.candle_kernels import RUN_MHA, CandleKernel, table_header
-from flashdepot.link.candle_versions import NEWEST_LIST, archive_time, newer_sources, source_times
+from flashdepot.link.candle_versions import (
+    KERNELS_HEADER,
+    NEWEST_LIST,
+    RUN_MHA,
+    CandleKernel,
+    archive_time,
+    newer_sources,
+    source_times,
+    table_header,
+)
 from flashdepot.link.library import LinkableLibrary, LinkKind
 from flashdepot.model.manifest import MANIFEST_NAME
 from flashdepot.model.selection import Feature
@@ -193,7 +200,7 @@ def _make_linux(library: LinkableLibrary, static: Path, arguments: int, work: Pa
     objects = [str(work / f"{Path(source).stem}.o") for source in sources]
     flags = ["-std=c99", "-O2", "-fPIC", "-fvisibility=hidden", f"-I{library.include}"]
     if added is not None:
-        (work / HEADER_OF_KERNELS).write_text(table_header(added.kernels, added.features))
+        (work / KERNELS_HEADER).write_text(table_header(added.kernels, added.features))
         flags += ["-DFLASHDEPOT_CANDLE_KERNELS", f"-I{work}"]
     for source, compiled in zip(sources, objects, strict=True):
         run_tool([compiler, *flags, "-c", str(SOURCES / source), "-o", compiled])
@@ -245,18 +252,10 @@ FOLDER_RECORD = ".flashdepot-candle.json"
 """Which files flashdepot wrote next to an archive for candle's own build script, with their digests."""
 
 
-class PreparedFolder(msgspec.Struct, frozen=True):
-    """The folder, absolute; the archives in it; and the crate whose sources are older, if it was there to look at."""
-
-    root: Path
-    archives: tuple[Path, ...]
-    crate: Path | None
-
-
 def prepare_folder(
     library: LinkableLibrary, arguments: int, folder: Path, crate: Path | None, zig: ZigSource
-) -> PreparedFolder:
-    """Put the archive into a folder so that candle's build script takes it.
+) -> tuple[Path, ...]:
+    """Put the archive into a folder so that candle's build script takes it, and return where it is, by each of its names.
 
     :param crate: the sources of candle-flash-attn, than which the archive must be newer; ``None``: not fetched yet.
     """
@@ -280,7 +279,7 @@ def prepare_folder(
                 "candle would compile again.",
                 hint="Name a --build-dir on another file system.",
             )
-    return PreparedFolder(root, made, crate)
+    return made
 
 
 def rivals_in(folder: Path) -> list[Path]:
@@ -318,7 +317,11 @@ def write_candle_crate(
     :param added: kernels of candle's own that go into the archive too; ``git``: see :func:`link_only_manifest`.
     """
     own = f"lib/{library.manifest.platform}/"
-    written = OutputFolder(folder, "crate", CRATE_RECORD, "--build-dir DIR", keeps=partial(_of_another_platform, own))
+
+    def is_of_another_platform(place: str) -> bool:
+        return place.startswith("lib/") and place.count("/") > 1 and not place.startswith(own)
+
+    written = OutputFolder(folder, "crate", CRATE_RECORD, "--build-dir DIR", keeps=is_of_another_platform)
     cargo_toml = link_only_manifest(read_regular(crate / "Cargo.toml").decode("utf-8"), git)
     package = parse_toml(cargo_toml, "Cargo.toml")["package"]
     texts = {
@@ -331,10 +334,6 @@ def write_candle_crate(
     with made_archives(library, arguments, zig, own, OWN_STEM, added=added) as archives:
         files = [OutputFile.of(place, data) for place, data in {**texts, **copied}.items()]
         return written.write((*files, *archives, *companions(library, own)))
-
-
-def _of_another_platform(own: str, place: str) -> bool:
-    return place.startswith("lib/") and place.count("/") > 1 and not place.startswith(own)
 
 
 def linking_build_script(arguments: int) -> str:

@@ -11,11 +11,10 @@ from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
-from flashdepot.errors import MissingToolError, UsageError
+from flashdepot.errors import UsageError
 from flashdepot.files.atomic import write_atomic
 from flashdepot.files.documents import read_toml
-from flashdepot.link.candle_kernels import CandleKernel
-from flashdepot.link.candle_versions import CRATE, CRATE_V3, NEWEST_LIST, Delivery, find_crate
+from flashdepot.link.candle_versions import CRATE, CRATE_V3, NEWEST_LIST, CandleKernel, Delivery, find_crate
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.selection import HALVES, Feature, Pass
 
@@ -54,27 +53,22 @@ class CandleProject(msgspec.Struct, frozen=True):
         return {"git": address._replace(query="", fragment="").geturl(), **dict(parse_qsl(address.query))}
 
 
-def find_root(folder: Path) -> Path:
-    """The nearest folder, this one or above it, with a ``Cargo.lock``."""
-    start = Path(os.path.abspath(folder))  # noqa: PTH100  (links stay as they were typed)
-    for place in (start, *start.parents):
-        if (place / LOCK).is_file():
-            return place
-    if any((place / "Cargo.toml").is_file() for place in (start, *start.parents)):
-        raise UsageError(f"{start} has no {LOCK}, which says which candle the project uses.", hint="cargo fetch")
-    raise UsageError(
-        f"{start} is not a Cargo project: it has no {LOCK}, and no folder above it has one.",
-        hint="Go to the project's folder. Without a project: flashdepot link candle --candle-version X --build-dir DIR",
-    )
-
-
 def read_candle_project(folder: Path, crate: str = "") -> CandleProject:
     """Read the project around a folder.
 
     :param crate: one of the two; empty takes candle-flash-attn where the project uses it, else candle-flash-attn-v3.
     :raises UsageError: when there is no ``Cargo.lock``, or none or several versions of the crate are in it.
     """
-    root = find_root(folder)
+    start = Path(os.path.abspath(folder))  # noqa: PTH100  (links stay as they were typed)
+    places = (start, *start.parents)
+    root = next((place for place in places if (place / LOCK).is_file()), None)
+    if root is None and any((place / "Cargo.toml").is_file() for place in places):
+        raise UsageError(f"{start} has no {LOCK}, which says which candle the project uses.", hint="cargo fetch")
+    if root is None:
+        raise UsageError(
+            f"{start} is not a Cargo project: it has no {LOCK}, and no folder above it has one.",
+            hint="Go to the project's folder. Without a project: flashdepot link candle --candle-version X --build-dir DIR",
+        )
     packages = [p for p in read_toml(root / LOCK).get("package", []) if isinstance(p, dict)]
     used = [name for name in (CRATE, CRATE_V3) if any(p.get("name") == name for p in packages)]
     crate = crate or next(iter(used), CRATE)
@@ -90,16 +84,6 @@ def read_candle_project(folder: Path, crate: str = "") -> CandleProject:
         )
     ((version, source),) = found.items()
     return CandleProject(root, version, source, switches(_read(root / "Cargo.toml"), crate), crate)
-
-
-def require_sources(found: Path | None, crate: str, version: str, cargo_home: Path) -> Path:
-    """The sources of a version; :raises MissingToolError: when Cargo has not fetched them."""
-    if found is None:
-        raise MissingToolError(
-            f"The sources of {crate} {version} are not on this machine: Cargo has not fetched them to {cargo_home}.",
-            hint="Run 'cargo fetch' in a project that depends on it, or name their folder with --crate.",
-        )
-    return found
 
 
 def switches(manifest: Mapping[str, Any], crate: str) -> tuple[str, ...]:
@@ -253,11 +237,6 @@ def compute_cap(manifest: Manifest) -> str:
     """
     oldest = min(manifest.sass)
     return f"{oldest.major}{oldest.minor}"
-
-
-def patch_lines(crate: str, folder: Path) -> str:
-    """The lines for the ``Cargo.toml`` of a workspace that take a crate from a folder."""
-    return f'[patch.crates-io]\n{crate} = {{ path = "{folder.as_posix()}" }}'
 
 
 def missing_kernels(manifest: Manifest, arguments: int, added: Sequence[CandleKernel] = ()) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from flashdepot.build.schedule import Capacity, Job, Outlook, c_layer, foresee, link_seconds
 from flashdepot.host.surroundings import crowding
 from flashdepot.kernels import family_of
@@ -52,9 +50,9 @@ def pack_seconds(size: int) -> float:
 def build_seconds(
     selection: Selection, architectures: int, front_end: str, capacity: Capacity, bandwidth: float
 ) -> float:
-    """To fetch source and compilers, and to compile and link a selection."""
+    """To fetch source and compilers, to compile and link a selection, and to install what comes of it."""
     outlook = foresee(usual_jobs(selection, architectures, front_end), (), capacity)
-    return _TOOLS / bandwidth + making_seconds(outlook, len(selection.units))
+    return _TOOLS / bandwidth + making_seconds(outlook, len(selection.units)) + install_seconds(0)
 
 
 def making_seconds(outlook: Outlook, units: int, *, is_here: bool = True) -> float:
@@ -64,9 +62,8 @@ def making_seconds(outlook: Outlook, units: int, *, is_here: bool = True) -> flo
 
 def usual_jobs(selection: Selection, architectures: int, front_end: str) -> list[Job]:
     """What compiling each unit of a selection and our C layer usually costs; a unit's estimate has its host side in it."""
-    estimates: Iterable[tuple[str, float, int]] = (
-        (unit.name, cost.seconds, cost.peak)
-        for unit in selection.units
-        for cost in [family_of(unit.family).estimate(unit, selection.features, architectures, front_end)]
-    )
-    return [*(Job(*estimate) for estimate in estimates), *c_layer()]
+    jobs = []
+    for unit in selection.units:
+        cost = family_of(unit.family).estimate(unit, selection.features, architectures, front_end)
+        jobs.append(Job(unit.name, cost.seconds, cost.peak))
+    return [*jobs, *c_layer()]

@@ -163,7 +163,7 @@ def jax_wheel_name(manifest: Manifest) -> str:
 
 def jax_modules() -> list[Path]:
     """The modules of flashdepot_jax: its own, and those that it shares with the module that torch's users import."""
-    shared = (RUNTIME / f"{name}.py" for name in ("c_library", "layout", "numbers"))
+    shared = (RUNTIME / f"{name}.py" for name in ("c_library", "layout"))
     return [*sorted((RUNTIME.parent / "jax").glob("*.py")), *shared]
 
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from .c_library import positive_scale, windows
 from .calls import Problem, alike, backward, forward
-from .numbers import positive_scale, windows
 
 _WIDEST = 256
 _STEP = 8

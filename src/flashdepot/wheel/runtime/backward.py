@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
+from .c_library import check_dropout, positive_scale, rounded, windows
 from .layout import CAUSAL, DETERMINISTIC
 from .library import BACKWARD, BACKWARD_MORE, forced_family, run_backward, with_more
-from .numbers import check_dropout, positive_scale, rounded, windows
 from .templates import BACKWARD as DIFFERENTIATE
 from .templates import keep
 from .tensors import (

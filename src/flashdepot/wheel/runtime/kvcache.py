@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch.nn.functional import pad
 
+from .c_library import positive_scale, windows
 from .forward import paged
 from .layout import ROTARY_INTERLEAVED
 from .library import CACHE_FORWARD, run_forward
-from .numbers import positive_scale, windows
 from .templates import CACHE, again, alike, keep
 from .tensors import (
     Address,
