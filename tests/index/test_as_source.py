@@ -186,7 +186,7 @@ def test_a_lock_pins_a_wheel_of_an_index_and_names_and_says_which_it_lacks(maker
         return [name.distribution for name in read_lock(path).names]
 
     lock(*source)
-    locked = read_lock(path).locked
+    locked = read_lock(path)
     assert (locked.wheel.sha256, locked.wheel.source, str(locked.origin)) == (wheel.sha256, source[1], "index")
     lock("--check")
     lock(*source, "--names", "flash-attn-3")

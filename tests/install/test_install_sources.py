@@ -12,7 +12,7 @@ from flashdepot.catalog.load import Collection, Listing, encode
 from flashdepot.model.candidate import Origin, PublishedWheel, WheelRequest
 from flashdepot.model.environment import Environment
 from flashdepot.resolve.decide import candidate_of
-from flashdepot.resolve.lock import LOCK_NAME, Lock, LockedWheel, read_lock, write_lock
+from flashdepot.resolve.lock import LOCK_NAME, Lock, read_lock, write_lock
 from flashdepot.resolve.wheel_files import WheelFile, pin
 from support import forge
 from support.servers import FileServer, serve_files
@@ -254,7 +254,7 @@ def test_an_unverified_wheel_is_pinned_when_it_is_accepted(
     assert_ends(done, 6, "No SHA-256 is known")
     done = command("--source", source, "--accept-unverified")
     assert_ends(done, 0, f"Its SHA-256 is recorded in {tmp_path / LOCK_NAME}")
-    locked = read_lock(tmp_path / LOCK_NAME).locked
+    locked = read_lock(tmp_path / LOCK_NAME)
     assert (locked.wheel.sha256, locked.origin) == (digest, origin)
     installed = environment.contents()
     (place,) = published.server.files
@@ -281,7 +281,7 @@ def test_a_verified_wheel_writes_no_lock_unless_there_is_one_that_waits_for_its_
     installed = WheelFile("official", tmp_path / "any.whl", "ab" * 32, 7)
     assert "is recorded in" in pin(tmp_path / LOCK_NAME, lock, installed)
     found = read_lock(tmp_path / LOCK_NAME)
-    assert (found.locked.wheel.sha256, found.locked.wheel.size) == ("ab" * 32, 7)
+    assert (found.wheel.sha256, found.wheel.size) == ("ab" * 32, 7)
     assert pin(tmp_path / LOCK_NAME, found, installed) == ""
 
 
@@ -298,8 +298,8 @@ def test_a_lock_pins_a_stored_library_too(command, published, depot, environment
     wheel = PublishedWheel(
         "flash-attn", "9.9.9", "13.0", "", None, "py3", "none", "any", "ours", "", 0, "", True, ("80",), ""
     )
-    locked = LockedWheel("flash_attn-9.9.9-py3-none-any.whl", wheel, manifest.recipe_key)
-    write_lock(tmp_path / LOCK_NAME, Lock(locked, Environment()))
+    locked = Lock("flash_attn-9.9.9-py3-none-any.whl", wheel, Environment(), manifest.recipe_key)
+    write_lock(tmp_path / LOCK_NAME, locked)
     planned = command("--locked", "--dry-run", "--json")
     assert json.loads(planned.out)["recipe_key"] == manifest.recipe_key
     depot.artifacts.remove(manifest.recipe_key)

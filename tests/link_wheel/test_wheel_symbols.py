@@ -65,9 +65,7 @@ def test_a_published_name_is_read_as_it_was_declared(name, parameters) -> None:
 def test_a_declaration_made_from_a_name_mangles_to_that_name(signature, tmp_path) -> None:
     (name,) = mangled(TYPES + defined(signature), tmp_path)
     function = parse_function(name)
-    declaration = function.declaration("void")
-    for scope in reversed(function.namespace.split("::") if function.namespace else []):
-        declaration = f"namespace {scope} {{ {declaration} }}"
+    declaration = function.declaration.replace("std::vector<at::Tensor>", "void", 1)
     assert mangled(TYPES + declaration.replace(";", " {}"), tmp_path) == [name]
 
 

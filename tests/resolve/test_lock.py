@@ -41,9 +41,9 @@ def test_every_choice_that_can_be_locked_reads_back_as_it_was(case, tmp_path) ->
     write_lock(tmp_path / "flashdepot.lock", lock)
     found = read_lock(tmp_path / "flashdepot.lock")
     assert found.facts == lock.facts
-    assert found.locked.origin is chosen_of(case).candidate.origin
-    assert found.locked.filename == lock.locked.filename
-    assert found.locked.wheel == lock.locked.wheel._replace(seen=True)
+    assert found.origin is chosen_of(case).candidate.origin
+    assert found.filename == lock.filename
+    assert found.wheel == lock.wheel._replace(seen=True)
     assert judge_lock(found, case.request) == chosen_of(case).reasons
 
 
@@ -58,7 +58,7 @@ def test_the_first_download_pins_the_bytes_and_no_later_one(tmp_path) -> None:
     write_lock(path, LOCK)
     assert "is recorded in" in pin(path, LOCK, WheelFile("official", Path("a.whl"), DIGEST, 123))
     pinned = read_lock(path)
-    assert (pinned.locked.wheel.sha256, pinned.locked.wheel.size) == (DIGEST, 123)
+    assert (pinned.wheel.sha256, pinned.wheel.size) == (DIGEST, 123)
     assert pin(path, pinned, WheelFile("official", Path("a.whl"), "cd" * 32, 123)) == ""
     assert read_lock(path) == pinned
 
@@ -101,7 +101,7 @@ def edited(**changes: Any) -> dict[str, Any]:
     return document
 
 
-URL = LOCK.locked.wheel.url
+URL = LOCK.wheel.url
 NAME = LockedName("flash_attn_3-3.0.0+flashdepot.1-py3-none-any.whl", DIGEST)
 
 
@@ -188,7 +188,7 @@ def test_a_lock_that_is_not_there_or_far_too_large_is_named(tmp_path) -> None:
 def test_a_lock_over_http_is_read_when_its_bytes_are_pinned(tmp_path) -> None:
     path = tmp_path / "flashdepot.lock"
     path.write_text(tomli_w.dumps(edited(wheel__url=URL.replace("https", "http"), wheel__sha256=DIGEST)))
-    assert read_lock(path).locked.wheel.url.startswith("http://")
+    assert read_lock(path).wheel.url.startswith("http://")
 
 
 def test_a_write_that_fails_leaves_the_lock_that_was_there(tmp_path, monkeypatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from flashdepot.api.acquire import How
     from flashdepot.build.library import Options
     from flashdepot.link.library import LinkableLibrary
-    from flashdepot.link.vendor_check import VendorReport
     from flashdepot.link.vendor_folder import Vendored
     from flashdepot.toolchain.zig import Zig
     from flashdepot.wheel.builder import Wheel
@@ -124,22 +122,6 @@ def vendor(
     got = get(request, **how)
     written = write(got.manifest, how["depot"].libraries.source(got.manifest), folder)
     return written, LinkableLibrary(got.path, got.manifest)
-
-
-def check_vendored(
-    folder: Path, request: LibraryRequest = ANY, *, machine: Mapping[str, Any] = {}, **how: Unpack[How]
-) -> VendorReport:
-    """Whether the libraries in a project's tree are whole, and serve a host and what the project asks.
-
-    :param machine: how the host was named, as options of the commands that are advised.
-    :raises UsageError: when the folder was not written by :func:`vendor`.
-    :raises IntegrityError: when its index is damaged.
-    """
-    from flashdepot.host import probe  # noqa: PLC0415  (asks every compiler; writing needs none)
-    from flashdepot.link.vendor_check import check  # noqa: PLC0415
-
-    depot = how["depot"]
-    return check(folder, request, how.get("host") or probe(depot=depot.root), depot, machine)
 
 
 def link(

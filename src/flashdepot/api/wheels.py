@@ -19,7 +19,7 @@ from flashdepot.host import wheel_facts
 from flashdepot.host.probe import this_platform
 from flashdepot.kernels import oldest_gpu
 from flashdepot.model.candidate import BANDWIDTH, Origin, Plan, WheelRequest
-from flashdepot.model.diagnosis import Command, Diagnosis, Reasons, Verdict, verdict_of
+from flashdepot.model.diagnosis import Command, Diagnosis, Reasons
 from flashdepot.model.environment import NO_TORCH
 from flashdepot.model.host import HostRecord
 from flashdepot.model.limits import joined, parse_size
@@ -229,28 +229,16 @@ def update_catalog(
         yield outcome
 
 
-class LockState(msgspec.Struct, frozen=True):
-    """A lock, and what speaks against using it where it was asked about."""
-
-    lock: Lock
-    reasons: Reasons
-
-    @property
-    def verdict(self) -> Verdict:
-        """The worst of the reasons."""
-        return verdict_of(self.reasons)
-
-
-def check_lock(request: WheelRequest, path: Path | None = None, names: Sequence[Name] = ()) -> LockState:
-    """Whether a lock, this folder's where none is named, still fits.
+def check_lock(request: WheelRequest, path: Path, names: Sequence[Name] = ()) -> tuple[Lock, Reasons]:
+    """A lock, and what speaks against using it where it is asked about.
 
     :param names: what it must pin as well.
     :raises UsageError: when it cannot be used.
     """
-    from flashdepot.resolve.lock import LOCK_NAME, judge_lock, read_lock  # noqa: PLC0415
+    from flashdepot.resolve.lock import judge_lock, read_lock  # noqa: PLC0415
 
-    found = read_lock(path or Path(LOCK_NAME))
-    return LockState(found, (*judge_lock(found, request), *_judge_names(found.names, names)))
+    found = read_lock(path)
+    return found, (*judge_lock(found, request), *_judge_names(found.names, names))
 
 
 def _judge_names(pins: Sequence[LockedName], names: Sequence[Name]) -> Iterator[Diagnosis]:
@@ -297,9 +285,9 @@ def lock(
             names = [NAMES[pin.distribution] for pin in read_lock(path).names if pin.distribution in NAMES]
     made = lock_decision(plan.chosen, plan.request, accept_unverified=accept_unverified)
     if names:
-        if made.locked.origin is not Origin.DEPOT and not made.locked.wheel.source.startswith(INDEX):
+        if made.origin is not Origin.DEPOT and not made.wheel.source.startswith(INDEX):
             raise IncompatibleError(
-                f"{made.locked.filename} is not flashdepot's, and {' and '.join(n.distribution for n in names)} only work with ours.",
+                f"{made.filename} is not flashdepot's, and {' and '.join(n.distribution for n in names)} only work with ours.",
                 hint="Choose ours: --source ours",
             )
         made = msgspec.structs.replace(made, names=pin_names(names))

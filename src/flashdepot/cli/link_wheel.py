@@ -91,7 +91,7 @@ def _builds_with(place: Place) -> BuildsWith:
 
 
 def _notes(made: WheelPackage, place: Place) -> list[str]:
-    names = ", ".join(entry.function.name for entry in made.extension.entry_points)
+    names = ", ".join(function.name for function in made.extension.entry_points)
     lines = [f"{HEADER} declares {names}."]
     lines += [f"Left out: {reason}" for reason in made.extension.left_out]
     lines += [f"Not found, so not linked: {name}" for name in made.missing]
@@ -111,7 +111,7 @@ def _document(made: WheelPackage, report: Report) -> dict[str, object]:
         "package": PACKAGE,
         "header": str(made.root / "include" / HEADER),
         "extension": made.extension.name,
-        "entry_points": {e.function.name: e.function.mangled for e in made.extension.entry_points},
+        "entry_points": {function.name: function.mangled for function in made.extension.entry_points},
         "left_out": list(made.extension.left_out),
         "missing": list(made.missing),
         "check": report.to_json(),

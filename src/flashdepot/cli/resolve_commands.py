@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from flashdepot.api import wheels as api
-from flashdepot.api.wheels import LockState, Question
+from flashdepot.api.wheels import Question
 from flashdepot.cli.common import (
     View,
     command,
@@ -28,7 +28,7 @@ from flashdepot.depot import Depot
 from flashdepot.errors import IncompatibleError, MissingToolError, UsageError
 from flashdepot.kernels import oldest_gpu
 from flashdepot.model.candidate import Candidate, Judged, Origin, Plan
-from flashdepot.model.diagnosis import Verdict
+from flashdepot.model.diagnosis import Reasons, Verdict, verdict_of
 from flashdepot.model.environment import NO_TORCH, Environment
 from flashdepot.model.limits import counted, duration, size
 from flashdepot.model.wheel import COMMUNITY, FLASH_ATTN, OURS
@@ -171,29 +171,28 @@ def lock(
         asked["sources"] = (OURS,)  # the names need it
     question, plan = answered(depot, asked)
     if check or (out.exists() and not upgrade):
-        state = api.check_lock(plan.request, out, beside)
-        text, code = _described(state, out), EXIT_CODES[state.verdict]
+        found, reasons = api.check_lock(plan.request, out, beside)
+        text, code = _described(found, reasons, out), EXIT_CODES[verdict_of(reasons)]
         if check or code == 0:
             text += "\n  -> or choose again: flashdepot lock --upgrade" if code else ""
-            return _pinned("does not fit" if code else "fits", state.lock, out, text, code)
+            return _pinned("does not fit" if code else "fits", found, out, text, code)
         say(f"{text}\nChoosing another.")
     locked = api.lock(plan, out, accept_unverified=accept_unverified, names=beside or None)
     if locked is None:
         return View(plan.to_json(), [describe(plan), *_last(question.telling(plan, "lock"))], status=exit_code(plan))
-    note = f"\n{_NO_DIGEST}" if locked.locked.needs_digest else ""
-    pinned = ", ".join([locked.locked.filename, *(name.filename for name in locked.names)])
+    note = f"\n{_NO_DIGEST}" if locked.needs_digest else ""
+    pinned = ", ".join([locked.filename, *(name.filename for name in locked.names)])
     return _pinned("locked", locked, out, f"{out}: locked {pinned}{note}")
 
 
 _NO_DIGEST = "  its SHA-256 is not known yet; the first 'flashdepot install' of this lock records it"
 
 
-def _described(state: LockState, path: Path) -> str:
-    fits = "fits" if state.verdict is Verdict.FITS else state.verdict
-    lines = [f"{path}: {state.lock.locked.filename} {fits}"]
-    for reason in state.reasons:
+def _described(lock: Lock, reasons: Reasons, path: Path) -> str:
+    lines = [f"{path}: {lock.filename} {verdict_of(reasons)}"]
+    for reason in reasons:
         lines += [f"  {reason.text}", f"  -> {reason.fix}"]
-    if state.lock.locked.needs_digest:
+    if lock.needs_digest:
         lines.append(_NO_DIGEST)
     return "\n".join(lines)
 

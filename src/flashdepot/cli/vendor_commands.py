@@ -12,8 +12,10 @@ from flashdepot.cli.common import View, command, flag, is_quiet, options, path_o
 from flashdepot.cli.library_commands import plan_view
 from flashdepot.cli.options import Asked, library_options, named_machine
 from flashdepot.errors import UsageError
+from flashdepot.host import probe
 from flashdepot.link.library import read_library
 from flashdepot.link.vendor_check import Status, TargetReport, VendorReport
+from flashdepot.link.vendor_check import check as check_vendored
 from flashdepot.link.vendor_folder import INDEX_NAME, Vendored, has_lfs_filter, ignored, work_tree
 from flashdepot.model.manifest import MANIFEST_NAME, Manifest
 
@@ -48,9 +50,8 @@ def vendor(folder: Path, library: Path | None, asked: Asked, *, check: bool) -> 
     if check:
         if library is not None:
             raise UsageError("--check reads what is there, and --library puts something there.", hint="Leave one out.")
-        report = api.check_vendored(
-            folder, asked.wanted.request, machine=named_machine(), host=asked.host, depot=asked.depot
-        )
+        host = asked.host or probe(depot=asked.depot.root)
+        report = check_vendored(folder, asked.wanted.request, host, asked.depot, named_machine())
         return View(report.to_json(), describe(report), status=report.status.exit_code)
     if asked.dry_run:
         plan = (

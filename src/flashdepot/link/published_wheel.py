@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import email
 import mmap
 import re
@@ -33,11 +34,15 @@ def judge_requirement(wheel: Path, torch: str) -> list[Evidence]:
     There is no line of evidence where the wheel asks for no version in particular.
     """
     lines = []
-    for requirement in _torch_requirements(_metadata(wheel)):
-        fits = _admits(requirement, torch)
-        fix = "" if fits else f"Use an environment with {requirement}, or the wheel for torch {torch}."
-        outcome = Outcome.FITS if fits else Outcome.MISFIT
-        lines.append(Evidence(outcome, "torch version", f"it requires {requirement}", f"torch {torch}", fix=fix))
+    for line in email.message_from_string(_metadata(wheel)).get_all("Requires-Dist", []):
+        with contextlib.suppress(InvalidRequirement):
+            requirement = Requirement(str(line))
+            if requirement.name != "torch" or not requirement.specifier:
+                continue
+            fits = _admits(requirement, torch)
+            fix = "" if fits else f"Use an environment with {requirement}, or the wheel for torch {torch}."
+            outcome = Outcome.FITS if fits else Outcome.MISFIT
+            lines.append(Evidence(outcome, "torch version", f"it requires {requirement}", f"torch {torch}", fix=fix))
     return lines
 
 
@@ -47,18 +52,6 @@ def _admits(requirement: Requirement, torch: str) -> bool:
     except InvalidVersion:
         return False
     return requirement.specifier.contains(public, prereleases=True)
-
-
-def _torch_requirements(metadata: str) -> list[Requirement]:
-    found = []
-    for line in email.message_from_string(metadata).get_all("Requires-Dist", []):
-        try:
-            requirement = Requirement(str(line))
-        except InvalidRequirement:
-            continue
-        if requirement.name == "torch" and requirement.specifier:
-            found.append(requirement)
-    return found
 
 
 def _metadata(wheel: Path) -> str:
@@ -96,9 +89,11 @@ class WheelFunction(msgspec.Struct, frozen=True):
     name: str
     parameters: tuple[str, ...]
 
-    def declaration(self, returns: str) -> str:
-        """Its declaration, without the namespace."""
-        return f"{returns} {self.name}({', '.join(self.parameters)});"
+    @property
+    def declaration(self) -> str:
+        """Its declaration."""
+        declared = f"{TENSORS} {self.name}({', '.join(self.parameters)});"
+        return f"namespace {self.namespace} {{ {declared} }}" if self.namespace else declared
 
 
 def parse_function(mangled: str) -> WheelFunction:
@@ -120,25 +115,11 @@ _TAKES_AND_GIVES = re.compile(r"@([^@]*)@([^@]*)@")
 _KINDS = ("Tensor", "Generator", "float", "bool", "int")
 
 
-class Binding(msgspec.Struct, frozen=True):
-    """A signature as pybind11 keeps it in the file for Python's help: kinds of the arguments, and what it returns."""
-
-    arguments: tuple[str, ...]
-    returns: str
-
-
-class EntryPoint(msgspec.Struct, frozen=True):
-    """A function that C++ can call: ``returns`` is its return type, which its mangled name does not have."""
-
-    function: WheelFunction
-    returns: str
-
-
 class WheelExtension(msgspec.Struct, frozen=True):
-    """An extension module: its entry points, those left out with the reason, and the libraries that it needs."""
+    """An extension module: its entry points, which return tensors, those left out with the reason, and what it needs."""
 
     name: str
-    entry_points: tuple[EntryPoint, ...]
+    entry_points: tuple[WheelFunction, ...]
     left_out: tuple[str, ...]
     needed: tuple[str, ...]
 
@@ -149,53 +130,38 @@ def read_extension(path: Path) -> WheelExtension | None:
         elf = ElfFile(window)
         if not elf.readable:
             return None
-        names = [symbol.name for symbol in elf.symbols() if symbol.exported and _may_be_one(symbol.name)]
+        exported = (symbol.name for symbol in elf.symbols() if symbol.exported)
+        # _ZZ is something inside a function.
+        mangled = (name for name in exported if name.startswith("_Z") and not name.startswith("_ZZ"))
+        names = [name for name in mangled if any(spelled in name for spelled in _SPELLED)]
         needed = elf.needed
     if not names:
         return None
-    bindings = tuple(_bindings(path))
-    functions, left_out = _functions(sorted(names))
-    found = []
-    for function in functions:
-        returned = return_type(function, bindings)
-        if returned is None:
-            left_out.append(f"{function.name}: nothing in the file says what it returns")
-        else:
-            found.append(EntryPoint(function, returned))
-    return WheelExtension(path.name, tuple(found), tuple(left_out), needed)
-
-
-def return_type(function: WheelFunction, bindings: Iterable[Binding]) -> str | None:
-    """What a function returns, by the binding with its arguments; ``None`` without one, or with several answers."""
-    kinds = tuple(_kind_of_parameter(parameter) for parameter in function.parameters)
-    answers = {binding.returns for binding in bindings if binding.arguments == kinds}
-    return TENSORS if answers and all(_LIST_OF_TENSORS.fullmatch(answer) for answer in answers) else None
-
-
-def _may_be_one(name: str) -> bool:
-    """Whether a symbol may be an entry point. ``_ZZ`` is something inside a function."""
-    return name.startswith("_Z") and not name.startswith("_ZZ") and any(spelled in name for spelled in _SPELLED)
-
-
-def _functions(names: Iterable[str]) -> tuple[list[WheelFunction], list[str]]:
-    read, unread = [], []
-    for name in names:
+    bindings, functions = list(_bindings(path)), list[WheelFunction]()
+    unread, untyped = list[str](), list[str]()
+    for name in sorted(names):
         try:
             function = parse_function(name)
         except UnreadableNameError as error:
             unread.append(f"{name}: {error}")
             continue
-        if function.name in ENTRY_POINTS:
-            read.append(function)
-    return read, unread
+        # The mangled name does not say what it returns; the binding with its arguments does.
+        kinds = tuple(map(_kind_of_parameter, function.parameters))
+        answers = {returns for arguments, returns in bindings if arguments == kinds}
+        if function.name in ENTRY_POINTS and answers and all(map(_LIST_OF_TENSORS.fullmatch, answers)):
+            functions.append(function)
+        elif function.name in ENTRY_POINTS:
+            untyped.append(f"{function.name}: nothing in the file says what it returns")
+    return WheelExtension(path.name, tuple(functions), (*unread, *untyped), needed)
 
 
-def _bindings(path: Path) -> Iterator[Binding]:
+def _bindings(path: Path) -> Iterator[tuple[tuple[str, ...], str]]:
+    """The signatures that pybind11 keeps in the file for Python's help: kinds of the arguments, and what is returned."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         for match in _BINDING.finditer(data):
             arguments = _TAKES_AND_GIVES.sub(r"\1", match[1].decode("ascii", "replace")).strip("{}").split("}, {")
             returns = _TAKES_AND_GIVES.sub(r"\2", match[2].decode("ascii", "replace"))
-            yield Binding(tuple(_kind_of_text(text) for text in arguments), returns)
+            yield tuple(map(_kind_of_text, arguments)), returns
 
 
 def _kind_of_parameter(parameter: str) -> str:
@@ -244,9 +210,10 @@ def write_package(wheel: Path, name: str, version: str, using: BuildsWith, folde
         unpacked = Path(temporary) / "wheel"
         unpack(wheel, unpacked, keep=_is_wanted)
         path, extension = _only_extension(unpacked, wheel)
-        libraries, missing = _libraries(extension, using)
+        libraries = {name: using.find(name) for name in extension.needed if not name.startswith(_SYSTEM)}
+        there = [path for path in libraries.values() if path is not None]
         text = header(f"{name} {version}", extension.entry_points, new_abi=using.new_abi)
-        config = _config(name, version, extension, using, libraries)
+        config = _config(name, version, extension, using, there)
         texts = [path for path in sorted(unpacked.rglob("*")) if path.is_file() and path.suffix != ".so"]
         licences = {found.name: found for found in texts}
         files = (
@@ -255,19 +222,14 @@ def write_package(wheel: Path, name: str, version: str, using: BuildsWith, folde
             OutputFile.of(f"include/{HEADER}", text.encode()),
             OutputFile.of(f"lib/cmake/{PACKAGE}/{PACKAGE}Config.cmake", config.encode()),
         )
+        missing = tuple(name for name, path in libraries.items() if path is None)
         return WheelPackage(written.write(files), extension, missing)
 
 
-def header(title: str, entry_points: tuple[EntryPoint, ...], *, new_abi: bool) -> str:
+def header(title: str, entry_points: Iterable[WheelFunction], *, new_abi: bool) -> str:
     """Declarations of the entry points, which are refused by a compiler with the other C++ ABI."""
-    declarations = []
-    for entry in entry_points:
-        function = entry.function
-        declaration = function.declaration(entry.returns)
-        inside = f"namespace {function.namespace} {{ {declaration} }}" if function.namespace else declaration
-        declarations.append(f"\n// {function.mangled}\n{inside}\n")
-    values = {"TITLE": title, "NEW_ABI": int(new_abi), "DECLARATIONS": "".join(declarations)}
-    return _filled(f"{HEADER}.in", values)
+    declarations = "".join(f"\n// {function.mangled}\n{function.declaration}\n" for function in entry_points)
+    return _filled(f"{HEADER}.in", {"TITLE": title, "NEW_ABI": int(new_abi), "DECLARATIONS": declarations})
 
 
 def _is_wanted(name: str) -> bool:
@@ -289,12 +251,6 @@ def _only_extension(unpacked: Path, wheel: Path) -> tuple[Path, WheelExtension]:
         + (f" ({why})." if why else ": none is exported."),
         hint="Link flashdepot's own library instead, which needs no torch: flashdepot link cmake",
     )
-
-
-def _libraries(extension: WheelExtension, using: BuildsWith) -> tuple[list[Path], tuple[str, ...]]:
-    found = {name: using.find(name) for name in extension.needed if not name.startswith(_SYSTEM)}
-    missing = tuple(name for name, path in found.items() if path is None)
-    return [path for path in found.values() if path is not None], missing
 
 
 def _config(name: str, version: str, extension: WheelExtension, using: BuildsWith, libraries: list[Path]) -> str:

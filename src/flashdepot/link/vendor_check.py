@@ -164,83 +164,50 @@ def expected(manifest: Manifest, wanted: LibraryRequest, host: HostRecord, depot
 
 def rebuild_command(directory: str, manifest: Manifest, wanted: LibraryRequest, machine: Mapping[str, Any]) -> str:
     """The command that puts a library for this host there: what the project says, else a selection like this one's."""
-    words = wanted.words()
+    words, selection = wanted.words(), manifest.selection
     if not wanted.names_selection:
-        words |= _selection_words(manifest)
+        words |= {
+            **({"families": ",".join(selection.families)} if selection.families != (DEFAULT_FAMILY,) else {}),
+            "passes": ",".join(sorted({str(u.pass_) for u in selection.units})),
+            "head_dims": ",".join(map(str, sorted({u.head_dim for u in selection.units}))),
+            "dtypes": ",".join(sorted({str(u.dtype) for u in selection.units})),
+            "features": ",".join(sorted(map(str, selection.features))) or "none",
+        }
     if manifest.upstream.origin == PUBLISHED:
         words.setdefault("upstream", manifest.upstream.version)
     return str(Command("vendor", {**words, **machine}, (directory,)))
 
 
-def _selection_words(manifest: Manifest) -> dict[str, str]:
-    units, features = manifest.selection.units, manifest.selection.features
-    families = manifest.selection.families
-    return {
-        **({"families": ",".join(families)} if families != (DEFAULT_FAMILY,) else {}),
-        "passes": ",".join(sorted({str(u.pass_) for u in units})),
-        "head_dims": ",".join(map(str, sorted({u.head_dim for u in units}))),
-        "dtypes": ",".join(sorted({str(u.dtype) for u in units})),
-        "features": ",".join(sorted(map(str, features))) or "none",
-    }
-
-
-def changes(manifest: Manifest, host: HostRecord, request: Request, newest: str, c_layer: str) -> tuple[Change, ...]:
+def changes(manifest: Manifest, host: HostRecord, request: Request, newest: str, c_layer: str) -> Iterator[Change]:
     """Every difference that somebody who compares two build logs would ask about.
 
     :param newest: the flash-attn that ``get`` takes when none is named.
     :param c_layer: the digest of this flashdepot's own C layer.
     """
-    return tuple(
-        change
-        for finder in (_architecture, _driver, _toolkit)
-        if (change := finder(manifest, host, request)) is not None
-    ) + tuple(_upstream(manifest, request, newest, c_layer))
-
-
-def _architecture(manifest: Manifest, host: HostRecord, request: Request) -> Change | None:
     wanted = tuple(sorted(set(request.gpus)))
-    unserved = [gpu for gpu in wanted if not any(sass.runs_on(gpu) for sass in manifest.sass)]
-    if not wanted or wanted == manifest.sass:
-        return None
-    here = f"{spell(wanted)}" + (f" ({', '.join(sorted({g.name for g in host.gpus}))})" if host.gpus else "")
-    if unserved:
-        return Change(
-            "architecture", spell(manifest.sass), here, True, f"no machine code in it runs on {unserved[0].sm}"
+    if wanted and wanted != manifest.sass:
+        here = f"{spell(wanted)}" + (f" ({', '.join(sorted({g.name for g in host.gpus}))})" if host.gpus else "")
+        unserved = [gpu for gpu in wanted if not any(sass.runs_on(gpu) for sass in manifest.sass)]
+        why = (
+            f"no machine code in it runs on {unserved[0].sm}" if unserved else "its machine code runs on these as well"
         )
-    return Change("architecture", spell(manifest.sass), here, False, "its machine code runs on these as well")
-
-
-def _driver(manifest: Manifest, host: HostRecord, _request: Request) -> Change | None:
-    if host.driver is None or not host.driver < manifest.driver_floor:
-        return None
-    serves = f", which serves CUDA {host.driver_cuda}" if host.driver_cuda else ""
-    return Change(
-        "CUDA",
-        str(manifest.toolchain.cuda),
-        f"driver {host.driver}{serves}",
-        True,
-        f"it needs driver {manifest.driver_floor}: update the driver, or build with an older CUDA",
-    )
-
-
-def _toolkit(manifest: Manifest, host: HostRecord, request: Request) -> Change | None:
+        yield Change("architecture", spell(manifest.sass), here, bool(unserved), why)
     made = manifest.toolchain.cuda
-    if request.cuda_major is not None:
-        if request.cuda_major == made.major:
-            return None
-        return Change("CUDA", str(made), str(request.cuda_major), True, "another one was asked for")
-    if not host.toolkits or any(toolkit.version.major == made.major for toolkit in host.toolkits):
-        return None
-    why = "it calls the driver by itself and needs no toolkit"
-    return Change("CUDA toolkit", str(made), str(host.toolkits[0].version), False, why)
-
-
-def _upstream(manifest: Manifest, request: Request, newest: str, c_layer: str) -> Iterator[Change]:
-    made = manifest.upstream.version
-    if (request.upstream.version, request.upstream.digest) != (made, manifest.upstream.digest):
-        yield Change("flash-attn", made, str(request.upstream), True, "another source was asked for")
-    elif made != newest and manifest.upstream.origin == PUBLISHED:
-        yield Change("flash-attn", made, newest, False, "no version was asked for; this is the newest that is known")
+    if host.driver is not None and host.driver < manifest.driver_floor:
+        here = f"driver {host.driver}{f', which serves CUDA {host.driver_cuda}' if host.driver_cuda else ''}"
+        why = f"it needs driver {manifest.driver_floor}: update the driver, or build with an older CUDA"
+        yield Change("CUDA", str(made), here, True, why)
+    if request.cuda_major not in {None, made.major}:
+        yield Change("CUDA", str(made), str(request.cuda_major), True, "another one was asked for")
+    elif request.cuda_major is None and host.toolkits and made.major not in {t.version.major for t in host.toolkits}:
+        why = "it calls the driver by itself and needs no toolkit"
+        yield Change("CUDA toolkit", str(made), str(host.toolkits[0].version), False, why)
+    upstream = manifest.upstream
+    if (request.upstream.version, request.upstream.digest) != (upstream.version, upstream.digest):
+        yield Change("flash-attn", upstream.version, str(request.upstream), True, "another source was asked for")
+    elif upstream.version != newest and upstream.origin == PUBLISHED:
+        why = "no version was asked for; this is the newest that is known"
+        yield Change("flash-attn", upstream.version, newest, False, why)
     if manifest.c_layer != c_layer:
         why = "its header belongs to it; another release of flashdepot has another C layer around the kernels"
         yield Change("C layer", f"{manifest.c_layer[:12]} (flashdepot {manifest.flashdepot})", c_layer[:12], False, why)
@@ -317,7 +284,7 @@ def _check_target(
         folder=target.folder,
         faults=((fault,) if fault else ()) + examine_files(folder, manifest),
         extra=unlisted(folder, manifest),
-        changes=changes(manifest, host, request, default_family().sources.default_version(), c_layer_digest()),
+        changes=tuple(changes(manifest, host, request, default_family().sources.default_version(), c_layer_digest())),
         reasons=unmet(request, manifest),
         other_platform=manifest.platform != host.platform,
     )

@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from enum import Enum
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -189,9 +188,9 @@ class VendoredTarget(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, manifest: Manifest, manifest_digest: str) -> VendoredTarget:
-        """The entry of a library."""
+        """The entry of a library; its folder is called ``linux-x86_64-cu13-sm80-90``."""
         return cls(
-            folder=target_folder(manifest),
+            folder=f"{manifest.platform}-cu{manifest.toolchain.cuda.major}-sm{'-'.join(map(str, manifest.sass))}",
             manifest_digest=manifest_digest,
             recipe_key=manifest.recipe_key,
             upstream=manifest.upstream.version,
@@ -206,14 +205,10 @@ class VendorIndex(msgspec.Struct, frozen=True):
 
     targets: tuple[VendoredTarget, ...] = ()
 
-    def with_target(self, target: VendoredTarget) -> VendorIndex:
-        """This index with a target added, or in place of the one in the same folder."""
-        others = (t for t in self.targets if t.folder != target.folder)
-        return VendorIndex(tuple(sorted((*others, target), key=lambda t: t.folder)))
-
-    def text(self) -> bytes:
-        """The file's bytes, for people and version control to read."""
-        document = {"schema": INDEX_SCHEMA, "kind": INDEX_KIND, "targets": plain(self.targets)}
+    def text_with(self, target: VendoredTarget) -> bytes:
+        """The file's bytes with a target added, or in place of the one in the same folder."""
+        targets = sorted((*(t for t in self.targets if t.folder != target.folder), target), key=lambda t: t.folder)
+        document = {"schema": INDEX_SCHEMA, "kind": INDEX_KIND, "targets": plain(targets)}
         return (json.dumps(document, indent=2) + "\n").encode()
 
 
@@ -247,12 +242,6 @@ def read_index(directory: Path) -> VendorIndex | None:
     if len({target.folder for target in targets}) != len(targets):
         raise IntegrityError(f"{path} cannot be used: it names a folder twice.", hint=hint)
     return VendorIndex(targets)
-
-
-def target_folder(manifest: Manifest) -> str:
-    """The name of a library's folder: ``linux-x86_64-cu13-sm80-90``."""
-    codes = "-".join(str(a) for a in manifest.sass)
-    return f"{manifest.platform}-cu{manifest.toolchain.cuda.major}-sm{codes}"
 
 
 ATTRIBUTES_NAME = ".gitattributes"
@@ -293,10 +282,7 @@ def vendor(manifest: Manifest, source: Callable[[ManifestFile], Path], directory
     lines = attribute_lines(target.folder)
     changed |= rewrite_file(directory, ATTRIBUTES_NAME, lambda old: with_lines(old, lines), _ELSEWHERE)
     for name in _CMAKE_FILES:
-        changed |= rewrite_file(directory, name, partial(_shipped, name), _ELSEWHERE)
-    changed |= rewrite_file(directory, INDEX_NAME, lambda _old: index.with_target(target).text(), _ELSEWHERE)
+        shipped = (_CMAKE / name).read_bytes()
+        changed |= rewrite_file(directory, name, lambda _old, new=shipped: new, _ELSEWHERE)  # type: ignore[misc]
+    changed |= rewrite_file(directory, INDEX_NAME, lambda _old: index.text_with(target), _ELSEWHERE)
     return Vendored(directory, folder, changed)
-
-
-def _shipped(name: str, _old: bytes) -> bytes:
-    return (_CMAKE / name).read_bytes()

@@ -79,7 +79,6 @@ SCHEMES = (*BUCKETS, "https", "http", "file")
 PATIENCE = 2.0
 """Seconds that a remote has to answer for a record, unless its settings say otherwise."""
 
-_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 _MOST_PATIENCE = 600
 _HERE = {"127.0.0.1", "::1", "localhost"}
 
@@ -103,7 +102,7 @@ class RemoteSettings(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unk
 
     def __post_init__(self) -> None:
         """:raises ValueError: for a name or an address that cannot be."""
-        if re.fullmatch(_NAME, self.name) is None:
+        if re.fullmatch(KEY_NAME, self.name) is None:
             raise ValueError(f"'{self.name[:80]}' is not a name for a remote: letters, digits, '.', '_' and '-'")
         _require_address(self.url)
         if self.unsigned and self.url.startswith("http:") and urlsplit(self.url).hostname not in _HERE:

@@ -221,14 +221,11 @@ def _nothing(plan: Plan) -> IncompatibleError:
 
 
 def _locked(lock: Lock, path: Path) -> Choice:
-    locked = lock.locked
-    why = f"{path.name} pins it"
-    if locked.recipe_key:
-        return Choice(OwnWheel(locked.recipe_key), why)
-    wheel = locked.wheel
-    return Choice(
-        WheelAddress(str(locked.origin), locked.filename, wheel.url, wheel.sha256, wheel.size), why, lock=lock
-    )
+    why, wheel = f"{path.name} pins it", lock.wheel
+    if lock.recipe_key:
+        return Choice(OwnWheel(lock.recipe_key), why)
+    address = WheelAddress(str(lock.origin), lock.filename, wheel.url, wheel.sha256, wheel.size)
+    return Choice(address, why, lock=lock)
 
 
 def _require_one_way(request: InstallRequest) -> None:

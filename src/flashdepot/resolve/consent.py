@@ -28,7 +28,9 @@ def require_consent(forecast: Forecast, limits: Limits, events: Events) -> None:
         )
     if may is Compiling.ALWAYS or not forecast.is_long:
         events.note(sentence(forecast))
-    elif not (answer := events.confirm(question(forecast))):
+        return
+    ask = "It can be stopped and resumed at any time. Compile it now?"
+    if not (answer := events.confirm("\n".join([sentence(forecast), *smaller(forecast), ask]))):
         needed = f"Compiling this needs a yes. {sentence(forecast)}"
         raise ConsentError(
             needed if answer is None else "Nothing was compiled.",
@@ -67,13 +69,6 @@ def together(forecasts: Sequence[Forecast]) -> Forecast:
         host_sides=sum(one.host_sides for one in forecasts),
         source=forecasts[-1].source,
         load=max(one.load for one in forecasts),
-    )
-
-
-def question(forecast: Forecast) -> str:
-    """The sentence, what takes less, and the question."""
-    return "\n".join(
-        [sentence(forecast), *smaller(forecast), "It can be stopped and resumed at any time. Compile it now?"]
     )
 
 

@@ -31,28 +31,6 @@ _Gpu = Annotated[str, msgspec.Meta(pattern=r"\A\d{1,2}\.\d\Z")]
 _GpuCode = Annotated[str, msgspec.Meta(pattern=r"\A\d{2,3}[af]?\Z")]
 
 
-class LockedWheel(msgspec.Struct, frozen=True):
-    """The wheel of a lock: a published one by its URL, or ours by the recipe of the stored library that it is over.
-
-    ``wheel`` has all facts that rules judge by. A published wheel's ``sha256`` is empty where it is not known; the
-    first download records it (:meth:`Lock.with_digest`).
-    """
-
-    filename: str
-    wheel: PublishedWheel
-    recipe_key: str = ""
-
-    @property
-    def origin(self) -> Origin:
-        """Where it comes from: the depot, upstream's releases, or a collection of others."""
-        return Origin.DEPOT if self.recipe_key else origin_of(self.wheel)
-
-    @property
-    def needs_digest(self) -> bool:
-        """Whether its bytes are still to be pinned."""
-        return not self.recipe_key and not self.wheel.sha256
-
-
 class LockedName(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A small wheel next to the locked one, which flashdepot makes where it is installed: its file and its SHA-256."""
 
@@ -70,31 +48,48 @@ class LockedName(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Lock(msgspec.Struct, frozen=True):
-    """A locked wheel, the facts that it was chosen for, and the names that are installed with it."""
+    """A wheel, the facts that it was chosen for, and the names that are installed with it.
 
-    locked: LockedWheel
+    It is a published one, pinned by its URL, or ours by ``recipe_key``, that of the stored library that it is over. ``wheel``
+    has all facts that rules judge by. A published wheel's ``sha256`` is empty where it is not known; the first download
+    records it (:meth:`with_digest`).
+    """
+
+    filename: str
+    wheel: PublishedWheel
     facts: Environment
+    recipe_key: str = ""
     names: tuple[LockedName, ...] = ()
 
     @classmethod
     def of(cls, candidate: Candidate, facts: Environment) -> Lock:
         """The lock of a decision's candidate."""
-        return cls(LockedWheel(candidate.name, candidate.wheel, candidate.recipe_key), replace(facts, origins=()))
+        return cls(candidate.name, candidate.wheel, replace(facts, origins=()), candidate.recipe_key)
+
+    @property
+    def origin(self) -> Origin:
+        """Where the wheel comes from: the depot, upstream's releases, or a collection of others."""
+        return Origin.DEPOT if self.recipe_key else origin_of(self.wheel)
+
+    @property
+    def needs_digest(self) -> bool:
+        """Whether its bytes are still to be pinned."""
+        return not self.recipe_key and not self.wheel.sha256
 
     def with_digest(self, sha256: str, size: int) -> Lock:
         """The lock with the digest and size in bytes that the first download gave."""
-        return replace(self, locked=replace(self.locked, wheel=self.locked.wheel._replace(sha256=sha256, size=size)))
+        return replace(self, wheel=self.wheel._replace(sha256=sha256, size=size))
 
     def to_toml(self) -> dict[str, Any]:
         """The document, ``schema`` first; what is not known is left out."""
-        wheel = self.locked.wheel
+        wheel = self.wheel
         pinned = {
             "source": wheel.source,
-            "filename": self.locked.filename,
+            "filename": self.filename,
             "url": wheel.url,
             "sha256": wheel.sha256,
             "size": wheel.size,
-            "recipe_key": self.locked.recipe_key,
+            "recipe_key": self.recipe_key,
             "sass": list(wheel.sass),
             "ptx": wheel.ptx,
         }
@@ -115,7 +110,10 @@ class Lock(msgspec.Struct, frozen=True):
         document = read(data, _Document)
         if document.schema != LOCK_SCHEMA:
             raise ValueError(f"schema is {document.schema}: this flashdepot reads {LOCK_SCHEMA}")
-        return cls(document.wheel.locked(), document.facts.environment(), document.names)
+        pinned = document.wheel
+        return cls(
+            pinned.filename, pinned.published(), document.facts.environment(), pinned.recipe_key or "", document.names
+        )
 
 
 class _WheelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -128,7 +126,7 @@ class _WheelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sass: tuple[_GpuCode, ...] = ()
     ptx: _GpuCode | None = None
 
-    def locked(self) -> LockedWheel:
+    def published(self) -> PublishedWheel:
         """:raises ValueError: for what cannot be pinned."""
         if self.source == PIP:
             raise _wrong("source", PIP, "ours, official or a collection: what is still to be compiled cannot be pinned")
@@ -141,8 +139,7 @@ class _WheelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if not ours:
             self._require_url()
         known = {"url": self.url, "size": self.size, "sass": self.sass, "ptx": self.ptx or ""}
-        wheel = PublishedWheel.of(name, self.source, seen=True, sha256=self.sha256 or "", **known)
-        return LockedWheel(str(name), wheel, self.recipe_key or "")
+        return PublishedWheel.of(name, self.source, seen=True, sha256=self.sha256 or "", **known)
 
     def _require_url(self) -> None:
         url = self.url
@@ -245,7 +242,7 @@ def lock_decision(judged: Judged, request: WheelRequest, *, accept_unverified: b
             hint="Compile it first, then lock it: flashdepot get. Or take a published wheel: --source official",
         )
     lock = Lock.of(candidate, request.facts)
-    if lock.locked.needs_digest and not accept_unverified:
+    if lock.needs_digest and not accept_unverified:
         raise IntegrityError(
             f"No SHA-256 is known for {candidate.name}, of {candidate.wheel.source}: its bytes cannot be pinned.",
             hint="--accept-unverified locks its address; the first 'flashdepot install' of the lock records the digest.",
@@ -255,7 +252,7 @@ def lock_decision(judged: Judged, request: WheelRequest, *, accept_unverified: b
 
 def judge_lock(lock: Lock, request: WheelRequest) -> Reasons:
     """Every reason against using a lock where it is asked about; what was agreed to when it was made is not a reason."""
-    wheel = lock.locked.wheel
+    wheel = lock.wheel
     agreed = WheelRequest(
         request.facts,
         distribution=wheel.distribution,

@@ -175,7 +175,7 @@ def pin(path: Path, lock: Lock | None, wheel: WheelFile) -> str:
     :param lock: what was locked, or what would be; ``None`` for a wheel that the user named.
     :returns: a sentence about what was recorded; empty when nothing had to be.
     """
-    if lock is None or not lock.locked.needs_digest:
+    if lock is None or not lock.needs_digest:
         return ""
     if path.exists() and not _is_of(path, lock):
         return f"{path} pins another wheel and was left as it is; the SHA-256 of this one is {wheel.sha256}."
@@ -185,6 +185,6 @@ def pin(path: Path, lock: Lock | None, wheel: WheelFile) -> str:
 
 def _is_of(path: Path, lock: Lock) -> bool:
     try:
-        return read_lock(path).locked.wheel.url == lock.locked.wheel.url
+        return read_lock(path).wheel.url == lock.wheel.url
     except UsageError:
         return False
