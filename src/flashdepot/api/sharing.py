@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from flashdepot.api.acquire import How
-    from flashdepot.remotes.keys import SigningKey
     from flashdepot.remotes.push import Pushed
     from flashdepot.remotes.remote import OpenRemote
     from flashdepot.remotes.sync import AuditReport, Synced, SyncPlan
@@ -140,12 +139,17 @@ def audit(
 
     It raises what :func:`flashdepot.api.build` raises as well.
     """
+    from flashdepot.remotes.keys import choose_key  # noqa: PLC0415
     from flashdepot.remotes.sync import compare  # noqa: PLC0415
+    from flashdepot.remotes.user_settings import UserSettings  # noqa: PLC0415
 
     context = Context(**how)
     depot, events = context.depot, context.events
     remotes = remotes_of(depot, events)
-    key, signed = _to_countersign(remotes) if sign else (None, [])
+    signed = require_pushed_to(remotes) if sign else []
+    for remote in signed:
+        require_reach(remote, "Signing in")
+    key = choose_key(UserSettings.of_this_user()) if sign else None
     making = _making(request, context)
     records = making.compile_units(_drawn(making.need, sample), events)
     asked = [remote for remote in remotes.all() if remote.settings.is_local or not offline()]
@@ -174,13 +178,3 @@ def _drawn(need: Need, sample: int | None) -> list[str]:
     """Units at random, so that nobody who replaces one can know which are checked; all of them for ``None``."""
     units = sorted(unit.name for unit in need.request.selection.units)
     return units if sample is None else random.SystemRandom().sample(units, min(sample, len(units)))
-
-
-def _to_countersign(remotes: Remotes) -> tuple[SigningKey, list[OpenRemote]]:
-    from flashdepot.remotes.keys import choose_key  # noqa: PLC0415
-    from flashdepot.remotes.user_settings import UserSettings  # noqa: PLC0415
-
-    chosen = require_pushed_to(remotes)
-    for remote in chosen:
-        require_reach(remote, "Signing in")
-    return choose_key(UserSettings.of_this_user()), chosen

@@ -58,7 +58,5 @@ def _lacking(request: Request, manifest: Manifest) -> Iterator[str]:
         yield "was made with another nvcc than the one that is named"
     if request.compiler is None and manifest.toolchain.named:
         yield "was made with an nvcc that was named by its folder: it serves only requests that name it with --cuda"
-    if request.front_end is not None and manifest.front_end != request.front_end:
-        yield f"was made with the {manifest.front_end} front end, and {request.front_end} was asked for"
     if request.c_layer is not None and manifest.c_layer != request.c_layer:
         yield f"has the C layer of another flashdepot ({manifest.flashdepot})"

@@ -50,20 +50,15 @@ class LocalWheel(LocalFile, frozen=True):
     manifest: Manifest
 
 
-def plain_name(filename: str) -> tuple[str, str]:
-    """A wheel's name without its variant label, and the label, empty for a plain wheel."""
-    match = _VARIANT.fullmatch(filename)
-    return (f"{match['plain']}.whl", match["label"]) if match else (filename, "")
-
-
 def read_local(path: Path, uploaded: str, *, thoroughly: bool = True) -> LocalFile:
     """Read a wheel that flashdepot made: one with a library, or a small one, flash-attn-3's or flash-attn-4's.
 
     :param uploaded: when the index had it first.
     :param thoroughly: verify every byte of it by its RECORD.
     """
-    plain, label = plain_name(path.name)
-    name = WheelName.parse(plain)
+    variant = _VARIANT.fullmatch(path.name)
+    label = variant["label"] if variant else ""
+    name = WheelName.parse(f"{variant['plain']}.whl" if variant else path.name)
     small = name.canonical in NAMES
     if small and (label or not name.local.startswith("flashdepot.")):
         raise _not_ours(path, "its version does not end in +flashdepot")
@@ -126,13 +121,15 @@ def missing_variants(held: Iterable[LocalWheel]) -> Iterator[tuple[LocalWheel, s
     That is a plain wheel of the same source, system, CUDA and contents for some of the main wheel's architectures.
     """
     every = [wheel for wheel in held if wheel.row.distribution == FLASH_ATTN]
-    there = {wheel.name for wheel in every}
     by_name = {wheel.name: wheel for wheel in every}
     for main in main_wheels(wheel.row for wheel in every).values():
         smaller = [wheel for wheel in every if _is_part(wheel, by_name[main.filename])]
-        for wheel in _newest_of_each(smaller):
-            name = _variant_name(wheel, main)
-            if name not in there:
+        smaller.sort(key=lambda wheel: (wheel.row.uploaded, wheel.name))
+        # Of each set of architectures the one that came last: an installer knows them only by their label.
+        for wheel in {wheel.row.sass: wheel for wheel in smaller}.values():
+            _, _, build, *tags = wheel.name.removesuffix(".whl").split("-")
+            name = "-".join([DISTRIBUTION, main.version, build, *tags, label_of(wheel.row.sass)]) + ".whl"
+            if name not in by_name:
                 yield wheel, name, main.version
 
 
@@ -181,17 +178,6 @@ def _is_part(wheel: LocalWheel, main: LocalWheel) -> bool:
         == (whole.platform, whole.cuda, whole.units, whole.features)
         and {*ours.sass} < {*whole.sass}
     )
-
-
-def _newest_of_each(wheels: Iterable[LocalWheel]) -> list[LocalWheel]:
-    """Of each set of architectures the wheel that came last: an installer knows them only by their label."""
-    newest = {wheel.row.sass: wheel for wheel in sorted(wheels, key=lambda wheel: (wheel.row.uploaded, wheel.name))}
-    return list(newest.values())
-
-
-def _variant_name(wheel: LocalWheel, main: IndexedWheel) -> str:
-    _, _, build, *tags = wheel.name.removesuffix(".whl").split("-")
-    return "-".join([DISTRIBUTION, main.version, build, *tags, label_of(wheel.row.sass)]) + ".whl"
 
 
 def _properties(row: IndexedWheel) -> dict[str, Any]:

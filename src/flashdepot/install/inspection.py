@@ -14,9 +14,9 @@ from flashdepot.diagnose.check.evidence import Evidence, Outcome, Report
 from flashdepot.diagnose.check.place import Place, read_installed_torch
 from flashdepot.diagnose.check.run import check_file
 from flashdepot.errors import FlashdepotError, IncompatibleError, IntegrityError, UsageError
-from flashdepot.install.present import DISTRIBUTION
 from flashdepot.model.environment import PythonEnvironment
 from flashdepot.model.host import HostRecord
+from flashdepot.model.wheel import FLASH_ATTN
 from flashdepot.resolve.facts import facts_of
 from flashdepot.resolve.wheel_files import WheelFile
 
@@ -29,23 +29,14 @@ _INSTALLERS = ("pip", "easy_install", "python")
 """Installers write further programs for these names: ``pip3``, ``pip3.12``."""
 
 
-def require_plain_entry_points(wheel: Path) -> None:
-    """Refuse a wheel whose ``entry_points.txt`` installers may read differently.
+def declared_programs(data: bytes, wheel: str) -> list[str]:
+    """The names in the groups of programs of an ``entry_points.txt``, which must not be such that installers read it differently.
 
     Installers use Python's configparser or one of their own: what ends a line, what continues one, and how much of a
     broken line counts differs (https://packaging.python.org/en/latest/specifications/entry-points/ leaves it open).
 
     :raises IntegrityError: for all but ASCII lines ``[group]``, ``name = module:object`` and ``# comment``.
     """
-    with zipfile.ZipFile(wheel) as archive:
-        for member in archive.namelist():
-            path = PurePosixPath(member)
-            if path.name.casefold() == "entry_points.txt" and path.parent.name.casefold().endswith(".dist-info"):
-                declared_programs(archive.read(member), wheel.name)
-
-
-def declared_programs(data: bytes, wheel: str) -> list[str]:
-    """The names in the groups of programs; :raises IntegrityError: for what is not plain."""
     names: list[str] = []
     groups: set[str] = set()
     seen: set[tuple[str, str]] = set()
@@ -100,7 +91,11 @@ def inspect(
     for line in report.evidence:
         if line.outcome is Outcome.UNKNOWN and (line.topic != "architectures" or record.gpus):  # no import tells
             on_note(f"{line.topic}: {line.seen}: {line.has or 'cannot be determined'}; the import will show.")
-    require_plain_entry_points(wheel.path)
+    with zipfile.ZipFile(wheel.path) as archive:
+        for member in archive.namelist():
+            path = PurePosixPath(member.casefold())
+            if path.name == "entry_points.txt" and path.parent.name.endswith(".dist-info"):
+                declared_programs(archive.read(member), wheel.path.name)
     return str(report.facts["version"])
 
 
@@ -116,8 +111,8 @@ def objection(report: Report, python: Path) -> FlashdepotError | None:
     if report.kind != "wheel":
         return UsageError(f"{name} is a {report.kind}, not a wheel.", hint="Name a wheel: --wheel FILE.whl")
     found = str(report.facts["name"])
-    if canonicalize_name(found) != DISTRIBUTION:
-        return UsageError(f"{name} is a wheel of {found}, and this installs {DISTRIBUTION}.", hint="Use pip or uv.")
+    if canonicalize_name(found) != FLASH_ATTN:
+        return UsageError(f"{name} is a wheel of {found}, and this installs {FLASH_ATTN}.", hint="Use pip or uv.")
     return None
 
 

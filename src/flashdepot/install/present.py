@@ -17,7 +17,7 @@ from flashdepot.files.folders import sha256_files
 from flashdepot.model.diagnosis import Diagnosis, Severity, Verdict
 from flashdepot.model.environment import PythonEnvironment
 from flashdepot.model.host import HostRecord
-from flashdepot.model.wheel import in_record
+from flashdepot.model.wheel import FLASH_ATTN, in_record
 
 
 def environment_of(record: HostRecord) -> PythonEnvironment:
@@ -46,9 +46,6 @@ def require_no_obstacle(findings: Sequence[Diagnosis], python: Path, on_warning:
     for finding in findings:
         if finding.severity is Severity.WARNING:
             on_warning(f"{finding.sentence} {finding.fix}")
-
-
-DISTRIBUTION = "flash-attn"
 
 
 def present_version(environment: PythonEnvironment) -> str | None:
@@ -99,7 +96,7 @@ def installed(environment: PythonEnvironment) -> Iterator[Distribution]:
 
 
 def _flash_attn(environment: PythonEnvironment) -> Iterator[Distribution]:
-    return (d for d in installed(environment) if canonicalize_name(d.metadata["Name"] or "") == DISTRIBUTION)
+    return (d for d in installed(environment) if canonicalize_name(d.metadata["Name"] or "") == FLASH_ATTN)
 
 
 def _require_replaceable(distribution: Distribution, environment: PythonEnvironment) -> None:

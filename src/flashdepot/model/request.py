@@ -100,10 +100,9 @@ class Request(msgspec.Struct, frozen=True):
 
     ``gpus`` are the architectures that must be served: those present, or those named. ``driver`` and ``libc`` are
     ``None`` where the host has none or they are unknown; then they restrict nothing. ``libc_name`` is as in
-    :class:`Environment`. ``cuda_major`` is set when a
-    certain one was asked for. ``front_end`` is set when a certain one was asked for. ``c_layer`` is the digest of the C
-    layer of the flashdepot that asks: one of another release may lack what callers of this one expect. ``compiler`` is the
-    digest of nvcc where the folder of one was named.
+    :class:`Environment`. ``cuda_major`` is set when a certain one was asked for. ``c_layer`` is the digest of the C layer of
+    the flashdepot that asks: one of another release may lack what callers of this one expect. ``compiler`` is the digest of
+    nvcc where the folder of one was named.
     """
 
     upstreams: Mapping[str, UpstreamId]
@@ -114,7 +113,6 @@ class Request(msgspec.Struct, frozen=True):
     libc: Version | None = None
     libc_name: str | None = None
     cuda_major: int | None = None
-    front_end: str | None = None
     c_layer: str | None = None
     compiler: str | None = None
 
