@@ -11,19 +11,10 @@ Download = Callable[[int, "int | None"], None]
 """Called with the bytes received so far, and how many there will be if that is known."""
 
 
-class Share(msgspec.Struct, frozen=True):
-    """How many of something there are, and how many of those are done."""
-
-    done: int
-    total: int
-
-
 class Snapshot(msgspec.Struct, frozen=True):
     """A build at one moment.
 
-    :param kernels: those of the library, of which the device code is what takes long.
-    :param host_sides: what launches a kernel from the CPU, compiled for each target; a family may have none.
-    :param sources: what else is compiled: the C layer.
+    :param done: kernels, what launches each from the CPU, and sources of the C layer, of ``total``.
     :param fraction: of the work of this build that is done, from 0 to 1; it grows while a compiler runs, and is 1 only
         after linking.
     :param running: compilations that run here; ``elsewhere`` those that another process does.
@@ -31,20 +22,13 @@ class Snapshot(msgspec.Struct, frozen=True):
     :param eta: wall seconds left.
     """
 
-    kernels: Share
-    host_sides: Share
-    sources: Share
+    done: int
+    total: int
     fraction: float
     running: Sequence[str]
     elsewhere: Sequence[str]
     memory: int
     eta: float
-
-    @property
-    def steps(self) -> Share:
-        """All that is compiled, counted as one."""
-        parts = (self.kernels, self.host_sides, self.sources)
-        return Share(sum(part.done for part in parts), sum(part.total for part in parts))
 
 
 OnFile = Callable[[str], "Download | None"]

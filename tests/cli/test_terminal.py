@@ -12,20 +12,11 @@ from rich.console import Console
 from flashdepot.cli import terminal
 from flashdepot.cli.common import printable
 from flashdepot.cli.terminal import Terminal
-from flashdepot.events import Forecast, Share, Snapshot
+from flashdepot.events import Forecast, Snapshot
 from flashdepot.resolve.consent import sentence
 from support.tools import flashdepot_here
 
-HALF = Snapshot(
-    kernels=Share(1, 4),
-    host_sides=Share(0, 4),
-    sources=Share(2, 30),
-    fraction=0.5,
-    running=["b"],
-    elsewhere=[],
-    memory=10**9,
-    eta=90,
-)
+HALF = Snapshot(done=3, total=38, fraction=0.5, running=["b"], elsewhere=[], memory=10**9, eta=90)
 
 
 def test_a_download_of_a_build_is_one_line_with_its_size_from_the_first_byte_on(capsys) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import msgspec
 from msgspec.structs import replace
 
+from flashdepot.api.acquire import ANY, SILENT
 from flashdepot.diagnose.case import Intention
 from flashdepot.diagnose.check.evidence import Report
 from flashdepot.diagnose.check.place import Place, TabledTorch, TorchSymbols, read_installed_torch
@@ -23,7 +24,7 @@ from flashdepot.events import Events
 from flashdepot.host import probe, runtime_facts
 from flashdepot.host.python_environment import chosen_environment, look_for_python
 from flashdepot.model.diagnosis import Diagnosis
-from flashdepot.model.environment import NO_TORCH, PythonEnvironment, Torch
+from flashdepot.model.environment import NO_TORCH
 from flashdepot.model.host import HostRecord
 from flashdepot.model.request import LibraryRequest
 from flashdepot.process.run import run_shown
@@ -32,9 +33,7 @@ from flashdepot.resolve.facts import NamedFacts, facts_of, on_host, override
 if TYPE_CHECKING:
     from flashdepot.diagnose.explain import LogReport
 
-_ANY = LibraryRequest()
 _AS_IT_IS = NamedFacts()
-_SILENT = Events()
 _OF_PYTHON = frozenset({"python", "tags", "torch", "torch symbols"})  # topics of evidence
 
 
@@ -50,7 +49,7 @@ def host(python: str | None = None, depot: Path | None = None) -> HostRecord:
 
 
 def doctor(
-    intention: Intention = Intention.INSTALL, request: LibraryRequest = _ANY, *, host: HostRecord | None = None
+    intention: Intention = Intention.INSTALL, request: LibraryRequest = ANY, *, host: HostRecord | None = None
 ) -> list[Diagnosis]:
     """What prevents an intention on a host, worst first; nothing but the record is checked."""
     return examine(host or probe(), intention, request)
@@ -62,7 +61,7 @@ def check(
     python: str | None = None,
     named: NamedFacts = _AS_IT_IS,
     host: HostRecord | None = None,
-    events: Events = _SILENT,
+    events: Events = SILENT,
 ) -> list[Report]:
     """Whether wheels and libraries fit an environment, by their bytes; nothing is loaded, and no GPU is needed.
 
@@ -116,28 +115,20 @@ def place_of(python: str | None, named: NamedFacts, host: HostRecord | None) -> 
     machine = on_host(host or runtime_facts(), named)
     found, unknown = look_for_python(python) if python is not None or host is None else (host.python, "")
     facts = override(facts_of(replace(machine, python=found), recorded=host is not None), named)
+    # What torch exports: by its files where they are here, else by the table of its versions.
+    torch: TorchSymbols | None = None
+    if (host is None or python is not None) and named.torch is None and named.torch_cuda is None:
+        torch = read_installed_torch(found.torch) if found is not None and found.torch is not None else None
+    elif facts.torch not in {None, NO_TORCH}:
+        torch = TabledTorch(facts.torch, machine.platform.machine)
     place = Place(
         host=machine,
         python=found,
-        torch=_torch_of(
-            found,
-            facts.torch,
-            machine.platform.machine,
-            is_read=(host is None or python is not None) and named.torch is None and named.torch_cuda is None,
-        ),
+        torch=torch,
         is_here=host is None,
         environment=facts,
     )
     return place, unknown
-
-
-def _torch_of(
-    found: PythonEnvironment | None, torch: Torch | None, machine: str, *, is_read: bool
-) -> TorchSymbols | None:
-    """What torch exports: by its files where they are here, else by the table of its versions."""
-    if is_read:
-        return read_installed_torch(found.torch) if found is not None and found.torch is not None else None
-    return TabledTorch(torch, machine) if torch not in {None, NO_TORCH} else None
 
 
 class ExplainedCommand(msgspec.Struct, frozen=True):

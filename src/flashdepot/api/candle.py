@@ -32,6 +32,7 @@ from flashdepot.link.candle_archive import (
 from flashdepot.link.candle_check import CandleNeed, check_last_build, check_setup
 from flashdepot.link.candle_project import CandleProject, CandleSetup, config_text, read_setup
 from flashdepot.link.candle_versions import (
+    NEWEST_LIST,
     CandleKernel,
     CandleLine,
     Delivery,
@@ -132,7 +133,11 @@ def link_candle(wish: CandleWish, library: Callable[[], LinkableLibrary], contex
         more = {"files": [str(path) for path in archives], "environment": variables}
     built = {"built": str(setup.folder), "candle_kernels": [kernel.name for kernel in kernels]}
     lines = text if project is None else config_text("", setup, project.root).rstrip("\n")
-    said = [advice.missing_kernels(got.manifest, line.arguments, kernels), *advice.streams(line.archive), *notes]
+    said = [
+        advice.missing_kernels(got.manifest, line.arguments, kernels),
+        *[advice.STREAMS] * (line.archive < NEWEST_LIST),
+        *notes,
+    ]
     if project is not None and project.features:
         said.append(f"{line.crate} is behind a feature here: cargo build --features {project.features[0]}")
     return CandleResult(setup, got.manifest, {**got.to_json(), **built, **more}, lines, said)

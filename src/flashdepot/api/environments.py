@@ -203,7 +203,10 @@ def install(
             made = wheel_of(library, sources, depot, folder)
             wheel = WheelFile(choice.source, made.path, made.sha256, made.size)
         elif isinstance(choice.wheel, WheelAddress):
-            accept_unverified = accept_unverified or _accepted(choice.wheel, events)
+            address = choice.wheel
+            if not address.sha256 and not accept_unverified:
+                known = f"No SHA-256 is known for {address.filename}: only {address.host} says what it should be."
+                accept_unverified = bool(events.confirm(f"{known} Take it, and pin what comes?"))
             choice, wheel = fetch_chosen(choice, depot, events, accept_unverified=accept_unverified)
         else:
             wheel = choice.wheel
@@ -214,10 +217,3 @@ def install(
         pins = request.locked is not None or accept_unverified
         pinned = pin(request.locked or Path.cwd() / LOCK_NAME, choice.lock, wheel) if pins else ""
     return InstallResult(plan, wheel, done, library, pinned, time.monotonic() - started, beside)
-
-
-def _accepted(address: WheelAddress, events: Events) -> bool:
-    if address.sha256:
-        return False
-    question = f"No SHA-256 is known for {address.filename}: only {address.host} says what it should be."
-    return bool(events.confirm(f"{question} Take it, and pin what comes?"))

@@ -83,6 +83,13 @@ class RemoteSync(msgspec.Struct, frozen=True):
     done: Synced | None = None
     problem: FlashdepotError | None = None
 
+    @property
+    def fetched(self) -> Sequence[Manifest]:
+        """The libraries that came from it, or would."""
+        if self.done is not None:
+            return self.done.fetched
+        return [statement.summary for statement in self.plan.fetched] if self.plan is not None else []
+
 
 def sync(
     names: Sequence[str] = (),

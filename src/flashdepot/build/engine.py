@@ -15,7 +15,7 @@ from flashdepot.build.schedule import OUT_OF_MEMORY_TRIES, Capacity, History, Jo
 from flashdepot.depot import Depot
 from flashdepot.depot.actions import ActionRecord, action_key
 from flashdepot.errors import CompileError, FlashdepotError
-from flashdepot.events import BuildProgress, Share, Snapshot
+from flashdepot.events import BuildProgress, Snapshot
 from flashdepot.files.locks import HeldLock
 from flashdepot.model.limits import joined
 from flashdepot.model.recipe import Action, Recipe, Sides
@@ -374,9 +374,8 @@ class Engine:
         # Linking is left when all is compiled.
         self._fraction = max(self._fraction, min(1 - work / self._work if self._work else 1.0, _NEARLY))
         return Snapshot(
-            kernels=self._share(self._sides.device),
-            host_sides=self._share(self._sides.host),
-            sources=self._share(self._sides.others),
+            done=len(self._actions),
+            total=len(self._planned),
             fraction=self._fraction,
             running=[job.name for job, _ in running],
             elsewhere=sorted(self._elsewhere),
@@ -387,6 +386,3 @@ class Engine:
     def linked(self) -> None:
         """Say that nothing is left to do."""
         self.progress.update(replace(self._snapshot(), fraction=1.0, running=(), eta=0.0))
-
-    def _share(self, names: frozenset[str]) -> Share:
-        return Share(len(names & self._actions.keys()), len(names))

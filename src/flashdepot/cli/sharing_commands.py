@@ -87,8 +87,7 @@ def sync(names: tuple[str, ...], depot: Depot, *, dry_run: bool) -> View:
 
 
 def _sync_row(one: sharing.RemoteSync) -> dict[str, Any]:
-    plan, done = one.plan, one.done
-    fetched = done.fetched if done else [statement.summary for statement in plan.fetched] if plan else []
+    plan, done, fetched = one.plan, one.done, one.fetched
     pushed = plan.pushed if plan and (done or one.problem is None) else ()
     return {
         "name": one.remote,
@@ -107,16 +106,13 @@ def _library_row(manifest: Manifest) -> dict[str, Any]:
 
 
 def _sync_lines(one: sharing.RemoteSync) -> Sequence[str]:
-    plan, done = one.plan, one.done
+    plan, done, fetched = one.plan, one.done, one.fetched
     if plan is None:
         return []
-    fetched = done.fetched if done else [statement.summary for statement in plan.fetched]
     will = "" if done else "would be "
-    lines = [f"{one.remote}: fetched  {_library_line(manifest)}" for manifest in fetched if done]
-    lines += [f"{one.remote}: to fetch {_library_line(manifest)}" for manifest in fetched if not done]
-    lines += [
-        f"{one.remote}: {'pushed ' if done else 'to push'}  {_library_line(manifest)}" for manifest in plan.pushed
-    ]
+    get, put = ("fetched ", "pushed  ") if done else ("to fetch", "to push ")
+    lines = [f"{one.remote}: {get} {_library_line(manifest)}" for manifest in fetched]
+    lines += [f"{one.remote}: {put} {_library_line(manifest)}" for manifest in plan.pushed]
     lines += [
         f"{one.remote}: {key[:12]} differs: somebody got other bytes from the same recipe. Find out who: flashdepot depot audit"
         for key in plan.differing

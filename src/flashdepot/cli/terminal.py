@@ -119,7 +119,7 @@ def _shown(name: str) -> str:
 
 def _count(state: Snapshot) -> str:
     """One noun from the first line to the last: kernels, their host sides and the C layer are all steps."""
-    return f"{state.steps.done}/{state.steps.total} steps"
+    return f"{state.done}/{state.total} steps"
 
 
 def _left(state: Snapshot) -> str:

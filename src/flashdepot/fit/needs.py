@@ -170,10 +170,6 @@ def _libc(source: str, version: str, tags: str) -> LibcNeed | None:
     return LibcNeed("glibc", builder.certain, builder.needs, builder.system)
 
 
-def _oldest_gpu(distribution: str, version: str) -> Architecture:
-    return _FIRST_GENERATION if distribution == FLASH_ATTN and version.startswith("1.") else oldest_gpu()
-
-
 def _code(sass: tuple[str, ...], ptx: str, cuda: str) -> CodeNeed:
     return CodeNeed(tuple(map(Architecture.parse, sass)), Architecture.parse(ptx) if ptx else None, cuda)
 
@@ -191,7 +187,10 @@ READERS: Mapping[str, Reader] = {
     "python": Reader(("source", "python", "abi"), _python),
     "libc": Reader(("source", "version", "platform"), _libc),
     "libstdcxx": Reader(("distribution",), lambda _: None),
-    "oldest_gpu": Reader(("distribution", "version"), _oldest_gpu),
+    "oldest_gpu": Reader(
+        ("distribution", "version"),
+        lambda name, version: _FIRST_GENERATION if (name, version[:2]) == (FLASH_ATTN, "1.") else oldest_gpu(),
+    ),
     "code": Reader(("sass", "ptx", "cuda"), lru_cache(maxsize=4096)(_code)),
     "driver": Reader(("cuda",), lambda cuda: DriverNeed(cuda) if cuda else None),
 }

@@ -102,15 +102,14 @@ def check_setup(setup: CandleSetup, need: CandleNeed, sources: Path | None) -> I
     digests = _recorded(setup.folder / listing)
     for name in archive_names(need.platform.system, OWN_STEM if setup.delivery is Delivery.CRATE else STEM):
         archive = place / name
-        found = list(_archive(archive, need, digests.get(archive.relative_to(setup.folder).as_posix(), "")))
-        yield from found
-        if not found and setup.delivery is Delivery.FOLDER and sources is not None:
-            newer = newer_sources(archive.stat().st_mtime_ns, source_times(sources))
-            if newer:
-                what = (
-                    f"{archive} is not newer than {newer[0]} ({len(newer)} such): candle's build script would compile."
-                )
-                yield _wrong(what, need.again)
+        found = _archive(archive, need, digests.get(archive.relative_to(setup.folder).as_posix(), ""))
+        if found is not None:
+            yield found
+            continue
+        times = source_times(sources) if setup.delivery is Delivery.FOLDER and sources is not None else {}
+        if newer := newer_sources(archive.stat().st_mtime_ns, times):
+            what = f"{archive} is not newer than {newer[0]} ({len(newer)} such): candle's build script would compile."
+            yield _wrong(what, need.again)
     yield from _machine_code(manifest, need, setup.compute_cap)
 
 
@@ -133,8 +132,8 @@ def _crate_version(folder: Path, need: CandleNeed) -> Iterator[Diagnosis]:
         yield _wrong(f"{what}, and the project uses {need.version}: Cargo ignores it and compiles.", need.again)
 
 
-def _archive(path: Path, need: CandleNeed, digest: str) -> Iterator[Diagnosis]:
-    """At most one finding: the first that explains the others."""
+def _archive(path: Path, need: CandleNeed, digest: str) -> Diagnosis | None:
+    """The first finding, which explains the others."""
     try:
         with open_window(path) as window:
             wrong = _content(window, path, need)
@@ -143,9 +142,8 @@ def _archive(path: Path, need: CandleNeed, digest: str) -> Iterator[Diagnosis]:
     except IntegrityError:
         wrong = _wrong(f"{path}, {size(path.stat().st_size)}, is cut off or damaged.", need.again)
     if wrong is None and digest and sha256_file(path) != digest:
-        wrong = _wrong(f"{path} was changed since it was written: its bytes have another digest.", need.again)
-    if wrong is not None:
-        yield wrong
+        return _wrong(f"{path} was changed since it was written: its bytes have another digest.", need.again)
+    return wrong
 
 
 def _content(window: Window, path: Path, need: CandleNeed) -> Diagnosis | None:

@@ -259,16 +259,11 @@ def missing_kernels(manifest: Manifest, arguments: int, added: Sequence[CandleKe
     return f"{refuses} Of those calls, the archive's kernels of candle's own serve what they can: {names}."
 
 
-def streams(arguments: int) -> list[str]:
-    """What must be known of streams where an argument list has none."""
-    if arguments >= NEWEST_LIST:
-        return []
-    note = (
-        "The kernels run on the legacy default stream. With CudaDevice::new_with_stream, set "
-        "FLASHDEPOT_CANDLE_SYNCHRONIZE=1 when the program runs."
-    )
-    return [note]
-
+STREAMS = (
+    "The kernels run on the legacy default stream. With CudaDevice::new_with_stream, set "
+    "FLASHDEPOT_CANDLE_SYNCHRONIZE=1 when the program runs."
+)
+"""What must be known of streams where an argument list has none."""
 
 NO_NVCC = (
     "nvcc is not on PATH, and candle's build runs it. Take the depot's, in your Cargo project's folder: "

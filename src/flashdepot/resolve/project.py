@@ -181,8 +181,9 @@ class Project(msgspec.Struct, frozen=True):
         found = [f"{self.planted[:1].upper()}{self.planted[1:]}."] if self.planted else []
         if isinstance(self.asked.cuda, Path) and used.cuda is self.asked.cuda:
             found.append(f"It runs the compiler in {self.asked.cuda}.")
-        if (upstream := self.asked.upstream) and used.upstream is upstream and not _is_published(upstream):
-            found.append(f"It takes the source from {self.asked.upstream}.")
+        if (upstream := self.asked.upstream) and used.upstream is upstream:
+            published = (version for family in FAMILIES for version in family.sources.known_versions())
+            found += [] if upstream in published else [f"It takes the source from {upstream}."]
         if self.build is Compiling.ALWAYS:
             found.append("It lets compilers start without asking, however long they take.")
         found.extend(map(_objection, self.remotes))
@@ -262,10 +263,6 @@ def _read(asked: Mapping[str, Any], path: Path) -> LibraryRequest:
         return library_request(**words)
     except UsageError as error:
         raise UsageError(f"{path}: {error.message}", hint=error.hint) from None
-
-
-def _is_published(upstream: str) -> bool:
-    return any(upstream in family.sources.known_versions() for family in FAMILIES)
 
 
 def require_trust(project: Project, consents: Consents, objections: Sequence[str]) -> None:

@@ -207,22 +207,8 @@ def _dense_fields(q: Any, k: Any, v: Any, out: Any, alibi_slopes: Any, mask: Mas
     if scale <= 0:
         q, scale = positive_scale(q, scale)
     slopes = alibi(alibi_slopes, device, b, h) if alibi_slopes is not None else (0, 0)
-    start = (
-        flags | more,
-        device,
-        dtype,
-        current_stream(device),
-        b,
-        sq,
-        sk,
-        h,
-        hk,
-        d,
-        0,
-        0,
-        scale,
-        softcap if softcap > 0 else 0.0,
-    )
+    sizes = (b, sq, sk, h, hk, d, 0, 0)
+    start = (flags | more, device, dtype, current_stream(device), *sizes, scale, softcap if softcap > 0 else 0.0)
     of_q, of_k = (sq * h * d, h * d, d), (sk * hk * d, hk * d, d)
     if wide:
         tensors = (*laid_out(q, of_q), *laid_out(k, of_k), *dense(v), *dense(out, "Output tensor"))
