@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flashdepot.errors import IntegrityError
-from flashdepot.install.inspection import declared_programs
+from flashdepot.install.present import declared_programs
 from fuzz.test_readers import TRIES, mutated
 from support import forge
 from support.tools import posix, run_program

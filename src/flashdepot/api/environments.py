@@ -19,12 +19,12 @@ from flashdepot.events import Events
 from flashdepot.host import probe
 from flashdepot.host.python_environment import chosen_environment
 from flashdepot.install.change import recover
-from flashdepot.install.inspection import inspect
 from flashdepot.install.installation import Installed, install_names, install_wheel
 from flashdepot.install.present import (
     Keeper,
     environment_of,
     find_keeper,
+    inspect,
     present_version,
     require_free,
     require_no_obstacle,

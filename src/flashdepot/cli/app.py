@@ -149,7 +149,7 @@ COMMANDS: Mapping[str, CommandTable] = {
         "get": ("library_commands", "Get a library: stored, from a remote, or built once."),
         "build": ("library_commands", "Build a library with this machine's toolchain."),
         "link": ("link_commands", "Print what CMake, pkg-config, cargo or a compiler needs."),
-        "vendor": ("vendor_commands", "Put a library into a repository, or check the ones in it."),
+        "vendor": ("link_commands", "Put a library into a repository, or check the ones in it."),
     },
     "For others": {
         "wheel": ("library_commands", "Make a wheel that works with every torch and every Python."),

@@ -17,8 +17,16 @@ from flashdepot.errors import FlashdepotError, IncompatibleError, IntegrityError
 from flashdepot.events import Events
 from flashdepot.host.python_environment import get_installer
 from flashdepot.install.change import EnvironmentChange
-from flashdepot.install.inspection import inspect, require_own_name
-from flashdepot.install.present import environment_of, holds, installed, own_files, owner_of, present_version
+from flashdepot.install.present import (
+    environment_of,
+    holds,
+    inspect,
+    installed,
+    own_files,
+    owner_of,
+    present_version,
+    require_own_name,
+)
 from flashdepot.kernels import oldest_gpu
 from flashdepot.model.environment import PythonEnvironment
 from flashdepot.model.host import HostRecord

@@ -50,7 +50,7 @@ def pack_seconds(size: int) -> float:
 def build_seconds(
     selection: Selection, architectures: int, front_end: str, capacity: Capacity, bandwidth: float
 ) -> float:
-    """To fetch source and compilers, to compile and link a selection, and to install what comes of it."""
+    """To fetch source and compilers, to compile, link and install a selection."""
     outlook = foresee(usual_jobs(selection, architectures, front_end), (), capacity)
     return _TOOLS / bandwidth + making_seconds(outlook, len(selection.units)) + install_seconds(0)
 
