@@ -15,8 +15,9 @@ from click.testing import CliRunner
 
 from flashdepot.binary.coff import PeFile
 from flashdepot.binary.window import open_window
-from flashdepot.cli import link_commands
 from flashdepot.cli.app import app
+from flashdepot.link.library import Shell
+from flashdepot.model import limits
 from support.tools import flashdepot_here, tool
 from support.windows_library import ForgedLibrary, forge_library, needs_llvm
 
@@ -126,7 +127,8 @@ def test_the_printed_line_and_remark_let_pkg_config_find_it(forged, build, sh, t
 
 
 def test_on_windows_the_lines_are_those_of_cmd(forged, monkeypatch) -> None:
-    monkeypatch.setattr(link_commands, "sys", SimpleNamespace(platform="win32"))
+    monkeypatch.setattr(limits, "os", SimpleNamespace(name="nt"))
+    monkeypatch.setattr(Shell, "here", lambda: Shell.CMD)
 
     def printed(command: str) -> list[str]:
         words = ["link", command, "--static", "--quiet", "--library", str(forged.root)]
