@@ -55,7 +55,6 @@ def test_what_can_do_more_than_was_asked_for_is_taken(wanted, stored):
         ({"cuda_major": 12}, {}, "made with CUDA 13, and 12 was asked for"),
         ({"platform": Platform("linux", "aarch64")}, {}, "made for linux-x86_64"),
         ({"upstreams": {"fa2": UpstreamId("2.7.4", "e" * 64)}}, {}, "made from flash-attn 2.8.3.post2"),
-        ({"front_end": "native"}, {}, "shared front end"),
     ],
 )
 def test_what_does_not_serve_is_rejected_with_the_reason(wanted, stored, reason):
