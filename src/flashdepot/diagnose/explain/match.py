@@ -36,7 +36,7 @@ _LEVELS_END = 80
 """Where in a line a logger's level stands: what is only a warning does not say for certain why a command failed."""
 _IS_SUPPOSED = Pattern.parse(SENTENCES.lines["is_supposed"])
 _IS_RAISED = re.compile(rb"\w(?:Error|Exception)\b|\b(?i:error)(?:\[\w+\])?:")
-_IS_ERRORS = re.compile(rb"\b(?i:error|exception|failed)\b")
+_IS_ERRORS = re.compile(rb"(?i:error|exception|\bfailed)\b")
 _CONTINUES = re.compile(rb"\n\W{0,40}(?i:using|falling back|switching|continuing|defaulting|skipping)\b")
 _IS_RAISED_BY_NAME = re.compile(r"(?:\w+\.)*[A-Z]\w*(?:Error|Exception): ")
 _IS_ERROR = re.compile(rb"\W*(?:\w+\.)*[A-Z]\w*(?:Error|Exception): ")

@@ -43,7 +43,7 @@ _RAISED = re.compile(
 )
 """A line that begins with an error's name, and behind the name's colon says more."""
 _STATES = re.compile(
-    r"(?:(?<![A-Za-z])[A-Z][A-Za-z]*(?:Error|Exception|Warning|Exit)\b"
+    r"(?:(?<![A-Za-z])[A-Z][A-Za-z]*(?:Error|Exception|Warning|Exit)\b\]?"
     r"|(?<![A-Za-z])(?i:error|fatal|warning|critical|failure)(?: [A-Z]+\d+)?\b\]?) ?(?:: ?|\[|$)|^\S+[:(]\d+|\bpanicked(?: at|:) |^(?i:error|fatal)\b[^.:]{0,40}: "
 )
 """Where a program's own words begin: the name of an error and a colon, or a file and a line."""

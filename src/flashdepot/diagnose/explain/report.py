@@ -38,6 +38,7 @@ _OURS = ("flash-attn", "flash-attn-3", "flash-attn-4")
 _UNNAMED = "THE_PACKAGE"
 _NAME = re.compile(r"\{(\w+)\}")
 _PYTHONS = re.compile(r"(?:[A-Z_]+=\S* )*(?:python -m )?(?:pip|python|uv) ")
+_CARGOS = re.compile(r"(?:[A-Z_]+=\S* )*cargo ")
 _PIP_INSTALLS = re.compile(r"(?<!uv )(?:\bpython -m )?\bpip install (?=[^u]|u[^v])")
 """What an environment that uv made has no program for."""
 
@@ -229,8 +230,9 @@ def _finding(hit: Hit, outcome: RuleOutcome, host: HostRecord | None) -> Cause:
     fix = [command for command in fix if ours or not command.startswith("flashdepot ")]
     if hit.step and hit.step.installer == "uv":
         fix = [_PIP_INSTALLS.sub("uv pip install ", command) for command in fix]
-    if outcome.cargo:
-        fix = [command for command in fix if not _PYTHONS.match(command)] or fix
+    if outcome.cargo or any(step.installer or step.tool == "python" for step in outcome.steps):
+        others = _PYTHONS if outcome.cargo else _CARGOS
+        fix = [command for command in fix if not others.match(command)] or fix
     fix = sorted(fix, key=lambda command: _LONG in command)
     may_have_ours = rule.ours and ours and package.name != _UNNAMED and not outcome.amd and outcome.facts.can_run_ours
     if may_have_ours and advice is not rule.fix_cargo:

@@ -203,9 +203,10 @@ class Story:
         if step is None:
             return
         file = found["file"] or found["rich"]
-        # Of "<string>", a build backend runs a whole setup.py, and "python -c" a line.
-        if _FRAME_BUILDS.search(file) or (file == "<string>" and found["line"] != "1"):
-            step.phase, self._decided = "build", True
+        # Of "<string>", a build backend runs a whole setup.py, and "python -c" a line, or several that call packages.
+        script = file == "<string>" and found["line"] != "1"
+        if script or _FRAME_BUILDS.search(file):
+            step.phase, self._decided = "build", not script or bool(step.installer)
             step.package, step.version = self._installing.package or step.package, self._installing.version
             step.installer = step.installer or self._installing.installer
         elif _FRAME_INSTALLS.search(file) and not self._decided:
@@ -213,6 +214,7 @@ class Story:
         elif not self._decided:
             package = _FRAME_PACKAGE.search(file)
             name = (package["package"] or package["node"]) if package else ""
+            step.phase = step.phase if file.startswith("<") else "run"
             if name and (name != "torch" or not step.package):
                 step.package = name
 
