@@ -97,6 +97,11 @@ class Hit(msgspec.Struct, frozen=True):
     title: bool = False
     or_else: tuple[str, ...] = ()
     step: Step | None = None
+    span: tuple[int, int] = (0, 0)
+
+    def is_reason_of(self, other: Hit) -> bool:
+        """Whether it stands right behind the colon of another one in the same line."""
+        return self.line.number == other.line.number and 0 < self.span[0] == other.span[1]
 
 
 class RuleOutcome(msgspec.Struct, frozen=True):
@@ -321,6 +326,7 @@ class _Piece(msgspec.Struct, frozen=True):
             described=weight is _Weight.TELLS,
             title=weight is _Weight.PROVES and line.number == 1 and text.lstrip().startswith(b"#"),
             step=self.scene.at(found.start()),
+            span=(found.start(), found.end() + 2 * text.startswith(b": ", found.end())),
         )
 
     def _search(self, rule: LogRule, pattern: Pattern, *, in_step: bool) -> tuple[_Weight, re.Match[bytes]] | None:
@@ -380,6 +386,7 @@ def _in_order(hits: Sequence[Hit]) -> tuple[Hit, ...]:
 
     :param hits: in the order of the rules.
     """
+    hits = [hit for hit in hits if not any(other.is_reason_of(hit) for other in hits)]
     hidden = {(name, likely) for hit in hits for name in hit.rule.hides for likely in (hit.likely, True)}
     kept = [hit for hit in hits if (hit.rule.id, hit.likely) not in hidden]
     of_classes = {hit.rule.id: hit for hit in reversed(kept)}
