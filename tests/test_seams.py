@@ -21,7 +21,7 @@ import flashdepot
 from flashdepot import Client
 from flashdepot.api import resolve
 from flashdepot.build.engine import Ended, Engine, Executor, Task
-from flashdepot.build.schedule import Capacity, History
+from flashdepot.build.schedule import Capacity
 from flashdepot.cli.app import app
 from flashdepot.cli.common import View
 from flashdepot.cli.options import _OPTIONS as OPTIONS
@@ -175,12 +175,8 @@ def test_an_executor_is_a_class(tmp_path) -> None:
     depot = Depot(tmp_path / "depot")
     for compiled in (1, 0):
         with depot.workspace() as work:
-            made = work / "made"
-            made.mkdir()
-            history = History(tmp_path / "estimates.json")
-            outcome = Engine(depot, make_recipe(), Copier(sources, work), {}, history, BuildProgress(), made).run(
-                [action]
-            )
+            engine = Engine(depot, make_recipe(), Copier(sources, work), {}, BuildProgress(), work)
+            outcome = engine.run([action])
             assert depot.layout.blob(outcome.actions["toy"].object.digest).read_text() == "a toy"
             assert len(outcome.compiled) == compiled
 

@@ -13,7 +13,6 @@ import pytest
 from flashdepot.build.engine import BuildOutcome, Engine
 from flashdepot.build.inputs import PlaceNames
 from flashdepot.build.local import LocalExecutor, confined_environment
-from flashdepot.build.schedule import History
 from flashdepot.depot import Depot
 from flashdepot.errors import CompileError
 from flashdepot.events import BuildProgress
@@ -60,9 +59,7 @@ class House:
         with depot.workspace() as work:
             places = PlaceNames((("tree", self.tree),))
             executor = LocalExecutor(places, {"cxx": compiler}, environment, Limits(jobs=1), work, confinement=by)
-            (work / "made").mkdir()
-            history = History(self.folder / "estimates.json")
-            return Engine(depot, make_recipe(), executor, {}, history, BuildProgress(), work / "made").run([action])
+            return Engine(depot, make_recipe(), executor, {}, BuildProgress(), work).run([action])
 
     def leaks(self, by: Confinement) -> bool:
         depot = self.folder / f"depot-{by.name}"

@@ -80,7 +80,7 @@ class Bench:
         units: dict[str, Unit] | None = None,
     ) -> BuildOutcome:
         os.environ["FAKE_JOURNAL"] = str(self.folder / "journal")
-        history = History(self.folder / "estimates.json")
+        history = History(self.depot.layout.estimates)
         recipe = make_recipe()
         command = ("{python}", str(FAKE))
         actions = [
@@ -103,11 +103,8 @@ class Bench:
         limits = limits or Limits(jobs=4, memory=64 * GB)
         with self.depot.workspace() as work:
             executor = LocalExecutor(places, {"python": sys.executable}, dict(os.environ), limits, work)
-            history = History(self.folder / "estimates.json")
-            made = work / "made"
-            made.mkdir()
-            engine = Engine(self.depot, recipe, executor, {}, history, self.notes, made, keep_going=limits.keep_going)
-            return engine.run(actions)
+            going = limits.keep_going
+            return Engine(self.depot, recipe, executor, {}, self.notes, work, keep_going=going).run(actions)
 
 
 @pytest.fixture

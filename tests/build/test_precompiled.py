@@ -67,15 +67,14 @@ def build(
     """One after the other, so that it is known which of them makes the header."""
     actions = [replace(action, name=name, source=f"{name}.src", header=header) for name in UNITS]
     recipe, place = make_recipe(), Depot(folder.parent / depot)
-    history = History(folder.parent / f"{depot}.json")
+    history = History(place.layout.estimates)
     for seconds, each in enumerate(reversed(actions), 1):
         history.add(each, recipe, seconds, 1)  # the longest is begun first
     history.save()
     with place.workspace() as work:
         places, programs = PlaceNames((("src", folder),)), {"python": sys.executable}
         executor = LocalExecutor(places, programs, dict(os.environ), Limits(jobs=1), work, confinement)
-        expected = History(folder.parent / f"{depot}.json")
-        return Engine(place, recipe, executor, {}, expected, progress or BuildProgress(), work).run(actions)
+        return Engine(place, recipe, executor, {}, progress or BuildProgress(), work).run(actions)
 
 
 def compiled(folder: Path) -> list[str]:

@@ -12,7 +12,6 @@ import pytest
 from flashdepot.build.engine import BuildOutcome, Engine
 from flashdepot.build.inputs import PlaceNames
 from flashdepot.build.local import LocalExecutor
-from flashdepot.build.schedule import History
 from flashdepot.depot import Depot
 from flashdepot.errors import CompileError
 from flashdepot.events import BuildProgress
@@ -73,10 +72,7 @@ def build(tmp_path: Path, journal: Path) -> Build:
             places = PlaceNames((("src", source),))
             limits = Limits(at_once, 64 << 30)
             executor = LocalExecutor(places, {"python": sys.executable}, dict(os.environ), limits, work)
-            made = work / "made"
-            made.mkdir()
-            engine = Engine(depot, make_recipe(), executor, {}, History(tmp_path / "h.json"), BuildProgress(), made)
-            return engine.run(actions)
+            return Engine(depot, make_recipe(), executor, {}, BuildProgress(), work).run(actions)
 
     return run
 

@@ -15,7 +15,7 @@ from flashdepot.build.engine import Engine
 from flashdepot.build.inputs import PlaceNames
 from flashdepot.build.library import BuildPlan
 from flashdepot.build.local import LocalExecutor
-from flashdepot.build.schedule import History, costs, prior
+from flashdepot.build.schedule import costs, prior
 from flashdepot.depot import Depot
 from flashdepot.events import BuildProgress
 from flashdepot.kernels import family_of
@@ -83,12 +83,9 @@ def kernel(tmp_path: Path, tree: SourceTree, recipe: Recipe) -> Path:
     places = PlaceNames((("toy", tree.root), *provided.items()))
     for compiled in ({"toy_kernel"}, set()):
         with depot.workspace() as work:
-            (work / "made").mkdir()
             limits = Limits(jobs=1, memory=10**9)
             executor = LocalExecutor(places, {}, dict(os.environ), limits, work)
-            history = History(tmp_path / "estimates.json")
-            engine = Engine(depot, recipe, executor, {}, history, BuildProgress(), work / "made")
-            outcome = engine.run(planned)
+            outcome = Engine(depot, recipe, executor, {}, BuildProgress(), work).run(planned)
         assert outcome.compiled == compiled
     blob = depot.blobs.find(outcome.actions["toy_kernel"].object.digest)
     assert blob is not None

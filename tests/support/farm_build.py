@@ -39,7 +39,8 @@ def main(order: dict) -> dict:
     """Build."""
     folder, notes, recipe = Path(order["folder"]), Notes(), make_recipe()
     src = folder / "src"
-    history = History(folder / "estimates.json")
+    depot = Depot(folder / "depot")
+    history = History(depot.layout.estimates)
     actions = [
         Action(
             path.stem,
@@ -58,7 +59,6 @@ def main(order: dict) -> dict:
     site = {"families": (), "tools": (), "sass": architectures("80"), "variables": {}, "cuda": order["cuda"]}
     if named := order.get("tools"):
         site["tools"] = tuple(Tool(*row) for row in named)
-    depot = Depot(folder / "depot")
     with depot.workspace() as work:
         executor: Executor
         if "jobs" in order:
@@ -73,17 +73,7 @@ def main(order: dict) -> dict:
                 work,
                 notes.note,
             )
-        (work / "made").mkdir()
-        engine = Engine(
-            depot,
-            recipe,
-            executor,
-            {},
-            History(folder / "estimates.json"),
-            notes,
-            work / "made",
-            keep_going=order.get("keep_going", False),
-        )
+        engine = Engine(depot, recipe, executor, {}, notes, work, keep_going=order.get("keep_going", False))
         try:
             outcome = engine.run(actions)
         except FlashdepotError as error:

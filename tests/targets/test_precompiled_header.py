@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from flashdepot.build.engine import BuildOutcome, Engine
 from flashdepot.build.inputs import PlaceNames
 from flashdepot.build.local import LocalExecutor
-from flashdepot.build.schedule import History
 from flashdepot.depot import Depot
 from flashdepot.events import BuildProgress
 from flashdepot.host.probe import this_platform
@@ -178,11 +177,11 @@ def test_clang_makes_the_same_bytes_with_it_from_the_same_files(tmp_path, real_d
     plain = [Action(name, "src", f"{name}.cu", words, TOOLS, outputs=CUDA_OUTPUTS) for name in "abcd"]
 
     def build(actions: list[Action], depot: str) -> BuildOutcome:
-        place, history = Depot(tmp_path / depot), History(tmp_path / "estimates.json")
+        place = Depot(tmp_path / depot)
         with place.workspace() as work:
             programs = {"zig_program": str(zig.program)}
             executor = LocalExecutor(PlaceNames((("src", folder),)), programs, dict(os.environ), Limits(jobs=1), work)
-            outcome = Engine(place, make_recipe(), executor, {}, history, BuildProgress(), work).run(actions)
+            outcome = Engine(place, make_recipe(), executor, {}, BuildProgress(), work).run(actions)
             made = [path for path in work.glob("header-*/header.pch") if path.stat().st_size]
         assert len(made) == (actions is not plain)
         assert not list(tmp_path.rglob("*.pch")), "none is left behind"

@@ -123,19 +123,21 @@ class BuildOutcome(msgspec.Struct, frozen=True):
 class Engine:
     """One build. Create it, call :meth:`run` once.
 
-    ``environment`` is what the compilers find in theirs, as far as it goes into keys.
+    ``environment`` is what the compilers find in theirs, as far as it goes into keys. ``work`` is a folder for the files
+    that actions need of one another.
     """
 
     depot: Depot
     recipe: Recipe
     executor: Executor
     environment: Mapping[str, str]
-    history: History
     progress: BuildProgress
     work: Path
     keep_going: bool = False
 
     def __post_init__(self) -> None:
+        self._history = History(self.depot.layout.estimates)
+        (self.work / "made").mkdir()
         self._planned: dict[str, Action] = {}
         self._sides = Sides.of(())
         self._intents: dict[str, str] = {}
@@ -168,7 +170,7 @@ class Engine:
                 self._drive()
             finally:
                 self.executor.stop()
-                self.history.save()
+                self._history.save()
         if self._failures:
             raise self._failure()
         made = {name: self._actions[name] for name in self._planned}
@@ -185,7 +187,7 @@ class Engine:
             twice = [name for name, count in Counter(action.name for action in actions).items() if count > 1]
             raise FlashdepotError(f"Two actions have the name {twice[0]}.")
         for action in actions:
-            estimate = self.history.estimate(action, self.recipe)
+            estimate = self._history.estimate(action, self.recipe)
             self._waiting[action.name] = Job(action.name, estimate.seconds, estimate.peak)
         self._look_up()
         self._work = sum(job.seconds for job in self._waiting.values())
@@ -269,7 +271,7 @@ class Engine:
 
     def _made(self, name: str) -> Path:
         """The file that an action made, under a name that says what it is."""
-        path = self.work / f"{name}{self._planned[name].suffix}"
+        path = self.work / "made" / f"{name}{self._planned[name].suffix}"
         if not path.exists():
             self.depot.blobs.link_or_copy(self._actions[name].object.digest, path)
         return path
@@ -305,7 +307,7 @@ class Engine:
         self._compiled.add(name)
         if ended.worker:
             self._workers[name] = ended.worker
-        self.history.add(action, self.recipe, cost.cpu_seconds, cost.peak)
+        self._history.add(action, self.recipe, cost.cpu_seconds, cost.peak)
         if name not in self._sides.others:
             self._expected_seconds += job.seconds
             self._seen_seconds += cost.wall_seconds

@@ -15,7 +15,7 @@ from flashdepot.build.local import local_executor
 from flashdepot.build.objects import Linking, compilers_of, put_objects
 from flashdepot.build.sbom import PLACE as SBOM_PLACE
 from flashdepot.build.sbom import sbom
-from flashdepot.build.schedule import History, Outlook
+from flashdepot.build.schedule import Outlook
 from flashdepot.depot import Depot
 from flashdepot.depot.actions import ActionRecord
 from flashdepot.errors import CompileError, MissingToolError
@@ -147,7 +147,6 @@ def _engine(plan: BuildPlan, depot: Depot, limits: Limits, progress: BuildProgre
     """The engine of a build that works in a folder ``work``, with the header that it compiles already there."""
     generated, recipe = work / "generated", plan.recipe
     generated.mkdir()
-    (work / "made").mkdir()
     lines = [
         line
         for family, tree in plan.trees.items()
@@ -155,8 +154,7 @@ def _engine(plan: BuildPlan, depot: Depot, limits: Limits, progress: BuildProgre
     ]
     _written(generated / CONFIG_HEADER, config_header(recipe, lines))
     executor, environment = _executor(plan, limits, progress, work, generated), plan.toolchain.whole_environment()
-    history, going = History(depot.root / "estimates.json"), limits.keep_going
-    return Engine(depot, recipe, executor, environment, history, progress, work / "made", keep_going=going)
+    return Engine(depot, recipe, executor, environment, progress, work, keep_going=limits.keep_going)
 
 
 def _executor(plan: BuildPlan, limits: Limits, progress: BuildProgress, work: Path, generated: Path) -> Executor:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from flashdepot.build.engine import Ended, Task
 from flashdepot.build.inputs import InputDigests, Moment, PlaceNames, decoded, programs, read_depfile
-from flashdepot.build.resident import Assignment, Residents
+from flashdepot.build.resident import Resident, Residents
 from flashdepot.build.schedule import Capacity
 from flashdepot.errors import FlashdepotError
 from flashdepot.events import BuildProgress
@@ -109,29 +109,6 @@ class SharedHeader:
         return tuple(dict.fromkeys(path for path in (*self._read, *paths) if not path.startswith(ours)))
 
 
-@dataclass
-class SharedHeaders:
-    """Those of one build, in folders of their own below ``work``."""
-
-    work: Path
-    _known: dict[tuple[str, PrecompiledHeader], SharedHeader] = field(default_factory=dict)
-
-    def next_for(self, action: Action) -> SharedHeader | None:
-        """What the next run of an action begins with: a header that is made, or that it is to make first.
-
-        :returns: ``None`` when it has none, or does without: while too few have asked for it or another makes it, and
-            when it came to nothing.
-        """
-        if action.header is None:
-            return None
-        key = (action.place, action.header)
-        header = self._known.setdefault(key, SharedHeader(action.header, self.work / f"header-{len(self._known)}"))
-        header.uses += 1
-        if header.spoiled or (header.started is None and header.uses < _WORTH_IT):
-            return None
-        return header if header.made or header.started is None else None
-
-
 _MEMORY_TICK = 1.0
 """Seconds between two checks of the machine's memory: each reads the whole process table."""
 
@@ -145,7 +122,7 @@ class _Running:
     task: Task
     output: Path
     header: SharedHeader | None
-    child: Child | Assignment
+    child: Child | Resident
     started: Moment
     before: Cost = _NOTHING
     """What its compilers cost that have ended."""
@@ -172,7 +149,7 @@ class LocalExecutor:
 
     def __post_init__(self) -> None:
         self._inputs = InputDigests(self.places)
-        self._headers = SharedHeaders(self.work)
+        self._headers: dict[tuple[str, PrecompiledHeader], SharedHeader] = {}
         self._residents = Residents(self.work)
         self._ended: queue.Queue[tuple[_Running, Cost]] = queue.Queue()
         self._tries = 0
@@ -204,18 +181,34 @@ class LocalExecutor:
         folder = self.work / f"{action.name}-{self._tries}"
         folder.mkdir()
         output = folder / f"{action.name}{action.suffix}"
-        header = self._headers.next_for(action)
+        header = self._next_header(action)
         begin = self._resident if action.resident and self.confinement is Confinement.NONE else self._compiler
         child, started = begin(task, output, header)
         self._follow(_Running(task, output, header, child, started))
 
-    def _resident(self, task: Task, output: Path, _: SharedHeader | None) -> tuple[Assignment, Moment]:
+    def _next_header(self, action: Action) -> SharedHeader | None:
+        """What the next run of an action begins with: a header that is made, or that it is to make first.
+
+        :returns: ``None`` when it has none, or does without: while too few have asked for it or another makes it, and
+            when it came to nothing.
+        """
+        if action.header is None:
+            return None
+        key, folder = (action.place, action.header), self.work / f"header-{len(self._headers)}"
+        header = self._headers.setdefault(key, SharedHeader(action.header, folder))
+        header.uses += 1
+        if header.spoiled or (header.started is None and header.uses < _WORTH_IT):
+            return None
+        return header if header.made or header.started is None else None
+
+    def _resident(self, task: Task, output: Path, _: SharedHeader | None) -> tuple[Resident, Moment]:
         """Give a task to a compiler that stays; what that imported is as old as its start."""
         action = task.action
         command = action.resident_command({**self.places.folders, **self.programs, "work": str(self.work)})
         resident = self._residents.take(action.resident, command, cwd=self._cwd(task), env=self._environment)
         outputs = {"object": str(output), "depfile": str(output.with_suffix(".d"))}
-        return Assignment(resident, {"job": json.loads(action.arguments[-1]), **outputs}, task.log), resident.started
+        resident.assign({"job": json.loads(action.arguments[-1]), **outputs}, task.log)
+        return resident, resident.started
 
     def _compiler(self, task: Task, output: Path, header: SharedHeader | None) -> tuple[Child, Moment]:
         """Start what a task needs next: the compiler of a header that is not made yet, or its own."""
@@ -292,8 +285,8 @@ class LocalExecutor:
         while self._running:
             ended, _ = self._ended.get()
             del self._running[ended.task.action.name]
-            if isinstance(ended.child, Assignment):
-                ended.child.resident.leave()
+            if isinstance(ended.child, Resident):
+                ended.child.leave()
             ended.task.lock.release()
 
     def _take(self, running: _Running, cost: Cost) -> Sequence[Ended]:
@@ -320,8 +313,8 @@ class LocalExecutor:
         inputs = None
         if cost.status == 0:
             inputs = self._read(running)
-        if isinstance(running.child, Assignment):
-            self._residents.give_back(running.child.resident, fit=inputs is not None)
+        if isinstance(running.child, Resident):
+            self._residents.give_back(running.child, fit=inputs is not None)
         return [Ended(task, cost, running.output, inputs)]
 
     def _read(self, running: _Running) -> dict[str, str] | None:

@@ -12,7 +12,7 @@ from flashdepot.binary.objects import require_plain
 from flashdepot.build.engine import BuildOutcome, Engine
 from flashdepot.build.inputs import places
 from flashdepot.build.local import local_executor
-from flashdepot.build.schedule import History, Outlook
+from flashdepot.build.schedule import Outlook
 from flashdepot.depot import Depot
 from flashdepot.events import BuildProgress
 from flashdepot.files.atomic import sha256_file
@@ -60,13 +60,11 @@ def make_objects(
     :param recipe: of the library that they are for: it says what they are expected to cost.
     :param agree: called with what must be compiled, before the first compiler starts; what it raises ends it.
     """
-    for name in ("made", "generated"):
-        (folder / name).mkdir(parents=True)
+    (folder / "generated").mkdir(parents=True)
     named = places({**sources, "native": NATIVE, "generated": folder / "generated"}, {}, toolchain)
     executor = local_executor(actions, named, toolchain, limits, folder, progress, foreign=True)
-    environment, history = toolchain.whole_environment(), History(depot.root / "estimates.json")
-    made, going = folder / "made", limits.keep_going
-    engine = Engine(depot, recipe, executor, environment, history, progress, made, keep_going=going)
+    environment = toolchain.whole_environment()
+    engine = Engine(depot, recipe, executor, environment, progress, folder, keep_going=limits.keep_going)
     agree(engine.foresee(actions))
     return put_objects(actions, engine.run(actions), depot, folder / "objects")
 

@@ -31,12 +31,12 @@ class _Answer(msgspec.Struct, frozen=True):
     log: str = ""
     error: str = ""
 
-    def text(self) -> str:
-        return self.log + self.error
-
 
 class Resident:
-    """One such process, busy with one assignment at a time. ``kind`` is what its answers can depend on, apart from its command."""
+    """One such process. ``kind`` is what its answers can depend on, apart from its command.
+
+    While it has an assignment it is to who waits what a :class:`~flashdepot.process.child.Child` is.
+    """
 
     def __init__(self, kind: str, command: Sequence[str], *, cwd: Path, env: Mapping[str, str], log: Path) -> None:
         """Start it.
@@ -52,23 +52,34 @@ class Resident:
         self._cpu = 0.0
         self._child = Child(command, cwd=cwd, env=env, log=log, talks=True)
 
-    def make(self, assignment: Mapping[str, object], log: Path) -> Cost:
-        """Give it one assignment and wait for the answer.
+    def assign(self, assignment: Mapping[str, object], log: Path) -> None:
+        """Take down an assignment; :meth:`wait` gives it to the process.
 
         :param log: a new file for what the compiler printed, and for all that the process wrote if it ended.
+        """
+        self._assignment, self._log_of_it, self._assigned = assignment, log, time.monotonic()
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since it has its assignment."""
+        return time.monotonic() - self._assigned
+
+    def wait(self) -> Cost:
+        """Wait for the answer to the assignment. Called once for each, from any thread.
+
         :returns: the cost of this assignment; the first one's is the start's as well. Its status is that of the process, and
             not 0, if that has ended.
         """
         begun = time.monotonic()
         self._made += 1
-        answer = self._answer(assignment)
+        answer = self._answer(self._assignment)
         if answer is None:
             self._child.kill()
             cost = self._child.wait()
-            _write(log, self._log.read_bytes())
+            _write(self._log_of_it, self._log.read_bytes())
             cpu = max(cost.cpu_seconds - self._cpu, 0.0)
             return Cost(cost.status or 1, cpu, time.monotonic() - begun, cost.peak)
-        _write(log, answer.text().encode())
+        _write(self._log_of_it, (answer.log + answer.error).encode())
         before, self._cpu = self._cpu, self._child.cpu_seconds()
         self.idle_since = time.monotonic()
         status = 0 if answer.status == "made" else 1
@@ -94,30 +105,6 @@ class Resident:
         if not self._child.has_ended:
             self._child.kill()
             self._child.wait()
-
-
-class Assignment:
-    """An assignment that a resident compiler is busy with, as a :class:`~flashdepot.process.child.Child` is with its one."""
-
-    def __init__(self, resident: Resident, assignment: Mapping[str, object], log: Path) -> None:
-        """Take it down; :meth:`wait` gives it to the compiler."""
-        self.resident = resident
-        self._assignment = assignment
-        self._log = log
-        self._started = time.monotonic()
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds since it was taken down."""
-        return time.monotonic() - self._started
-
-    def wait(self) -> Cost:
-        """Wait for the end. Called once, from any thread."""
-        return self.resident.make(self._assignment, self._log)
-
-    def kill(self) -> None:
-        """End it, and the compiler with it."""
-        self.resident.kill()
 
 
 class Residents:

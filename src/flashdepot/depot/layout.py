@@ -45,6 +45,8 @@ class DepotLayout:
         """Wheels that others published, each in a folder of its own, and what has arrived of one so far."""
         self.catalog = root / "catalog"
         """What others have published, as it was when last checked."""
+        self.estimates = root / "estimates.json"
+        """What compilations cost on this machine."""
         self.sharded = (self.blobs, root / "actions", root / "intents")
         """The folders whose files are in folders named by the first two digits of their names."""
         named = (root / name for name in ("artifacts", "libraries", "locks"))

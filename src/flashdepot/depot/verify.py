@@ -69,7 +69,7 @@ class _Verification:
             self._check_record(path, read_intent)
         for path in depot.artifacts.files():
             self._check_record(path, read_artifact, lambda found: self._manifest_problem(found[0]))
-        for path in (*sorted(depot.layout.toolchains.glob("probe-*.json")), depot.root / "estimates.json"):
+        for path in (*sorted(depot.layout.toolchains.glob("probe-*.json")), depot.layout.estimates):
             self._check_record(path, read_record)
         self._check_fetched()
         return VerifyReport(

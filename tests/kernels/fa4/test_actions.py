@@ -8,7 +8,6 @@ import pytest
 from flashdepot.build.engine import Engine
 from flashdepot.build.inputs import PlaceNames
 from flashdepot.build.local import LocalExecutor
-from flashdepot.build.schedule import History
 from flashdepot.depot import Depot
 from flashdepot.events import BuildProgress
 from flashdepot.kernels.fa4 import Fa4, actions
@@ -193,10 +192,7 @@ def test_a_kernel_is_compiled_once_and_then_comes_from_the_depot(real_depot, tmp
         places = PlaceNames((("fa4", tree.root), *provided.items()))
         with depot.workspace() as work:
             executor = LocalExecutor(places, {}, dict(os.environ), Limits(1), work)
-            made = work / "made"
-            made.mkdir()
-            engine = Engine(depot, recipe, executor, {}, History(tmp_path / "h.json"), BuildProgress(), made)
-            outcome = engine.run(wanted)
+            outcome = Engine(depot, recipe, executor, {}, BuildProgress(), work).run(wanted)
         (record,) = outcome.actions.values()
         assert record.peak_rss > 100 << 20
         assert any(name.startswith("{fa4}/flash_bwd_postprocess") for name in record.inputs)
