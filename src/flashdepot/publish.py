@@ -19,8 +19,7 @@ from flashdepot.binary.fatbin import CodeKind
 from flashdepot.binary.window import FileKind
 from flashdepot.diagnose.check.subject import Binary, read_subject
 from flashdepot.errors import FlashdepotError, IntegrityError, UsageError, did_you_mean
-from flashdepot.files.atomic import write_atomic
-from flashdepot.files.documents import read_toml
+from flashdepot.files.atomic import read_toml, write_atomic
 from flashdepot.model.codec import read
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.request import Gpus, LibraryRequest

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from flashdepot import process
 from flashdepot.build.engine import BuildOutcome, Engine
 from flashdepot.build.inputs import PlaceNames
 from flashdepot.build.local import LocalExecutor, confined_environment
@@ -18,9 +19,7 @@ from flashdepot.errors import CompileError
 from flashdepot.events import BuildProgress
 from flashdepot.model.limits import Limits
 from flashdepot.model.recipe import Action
-from flashdepot.process import confinement
-from flashdepot.process.confinement import UNCONFINED, Confinement, View, confined, confinement_here, works
-from flashdepot.process.run import run
+from flashdepot.process.run import UNCONFINED, Confinement, Visible, confined, confinement_here, run, works
 from support.recipes import TOOLS, make_recipe
 
 SECRET = "a-secret-of-the-user"  # noqa: S105  (that is what it is called)
@@ -239,7 +238,7 @@ def test_a_link_in_a_folder_that_is_seen_stops_nothing(tmp_path, by) -> None:
         (tmp_path / name).mkdir()
     (tmp_path / "hidden" / "python").write_text("")
     (tmp_path / "bin" / "python").symlink_to(tmp_path / "hidden" / "python")
-    view = View((tmp_path / "bin", tmp_path / "bin" / "python", tmp_path / "bin"), (tmp_path / "own",))
+    view = Visible((tmp_path / "bin", tmp_path / "bin" / "python", tmp_path / "bin"), (tmp_path / "own",))
     script = f"test -w {tmp_path}/own && ! touch {tmp_path}/bin/x 2>/dev/null && echo seen"
     done = run(confined(("/bin/sh", "-c", script), tmp_path / "own", view, by))
     assert done.stdout == "seen\n", done.output
@@ -247,7 +246,7 @@ def test_a_link_in_a_folder_that_is_seen_stops_nothing(tmp_path, by) -> None:
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 def test_the_kernel_takes_the_filter_of_every_cpu(machine) -> None:
-    code = runpy.run_path(str(Path(confinement.__file__).with_name("confine.py")))["seccomp_filter"](machine)
+    code = runpy.run_path(str(Path(process.__file__).with_name("confine.py")))["seccomp_filter"](machine)
     steps = [code[at : at + 8] for at in range(0, len(code), 8)]
     assert len(code) % 8 == 0
     assert 100 < len(steps) < 4096

@@ -13,9 +13,8 @@ import pytest
 
 from flashdepot.cli import app
 from flashdepot.depot import Depot
-from flashdepot.depot.access import TRUSTED_USERS, init, require_safe
 from flashdepot.depot.gc import plan, run
-from flashdepot.depot.layout import DepotLayout
+from flashdepot.depot.layout import TRUSTED_USERS, DepotLayout, init, require_safe
 from flashdepot.depot.libraries import Artifacts
 from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
 from flashdepot.process.child import Child

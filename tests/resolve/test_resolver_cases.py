@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from resolver_cases import CASES, CATALOG, choice_of, reasons_against
 
-from flashdepot.files.documents import read_toml
+from flashdepot.files.atomic import read_toml
 from flashdepot.model.diagnosis import Verdict, verdict_of
 from flashdepot.resolve.decide import decide
 from flashdepot.resolve.lock import Lock

@@ -35,9 +35,8 @@ from flashdepot.publish import (
     verify_wheel,
 )
 from flashdepot.remotes.keys import VARIABLE, SigningKey, choose_key
-from flashdepot.remotes.push import push
+from flashdepot.remotes.push import push, stock
 from flashdepot.remotes.remote import OpenRemote
-from flashdepot.remotes.sync import stock
 from flashdepot.remotes.trust import Envelope
 from flashdepot.remotes.user_settings import UserSettings
 from flashdepot.resolve.consent import may_compile, require_consent, together

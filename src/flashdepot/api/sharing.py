@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from flashdepot.api.acquire import How
-    from flashdepot.remotes.push import Pushed
+    from flashdepot.remotes.push import AuditReport, Pushed, Synced, SyncPlan
     from flashdepot.remotes.remote import OpenRemote
-    from flashdepot.remotes.sync import AuditReport, Synced, SyncPlan
     from flashdepot.resolve.build import Making
 
 
@@ -116,8 +115,8 @@ def sync(
 
 
 def _synced(remote: OpenRemote, ours: Sequence[Manifest], depot: Depot, events: Events, *, dry_run: bool) -> RemoteSync:
-    from flashdepot.remotes.sync import plan_sync  # noqa: PLC0415
-    from flashdepot.remotes.sync import sync as carry_out  # noqa: PLC0415
+    from flashdepot.remotes.push import plan_sync  # noqa: PLC0415
+    from flashdepot.remotes.push import sync as carry_out  # noqa: PLC0415
 
     name, url, plan = remote.name, remote.settings.url, None
     try:
@@ -147,7 +146,7 @@ def audit(
     It raises what :func:`flashdepot.api.build` raises as well.
     """
     from flashdepot.remotes.keys import choose_key  # noqa: PLC0415
-    from flashdepot.remotes.sync import compare  # noqa: PLC0415
+    from flashdepot.remotes.push import compare  # noqa: PLC0415
     from flashdepot.remotes.user_settings import UserSettings  # noqa: PLC0415
 
     context = Context(**how)

@@ -31,7 +31,7 @@ from flashdepot.model.manifest import Manifest, ManifestFile
 from flashdepot.model.recipe import PUBLISHED, Action, Recipe
 from flashdepot.model.selection import Selection
 from flashdepot.model.target import Architecture, Platform, Target
-from flashdepot.process.confinement import is_lifted
+from flashdepot.process.run import is_lifted
 from flashdepot.toolchain.choose import Toolchain, identify_toolchain
 from flashdepot.toolchain.linked import Linked
 from flashdepot.toolchain.nvcc import compresses_newly, usual_compression

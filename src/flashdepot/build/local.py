@@ -23,7 +23,7 @@ from flashdepot.host.surroundings import usable_cores, usable_memory
 from flashdepot.model.limits import Limits
 from flashdepot.model.recipe import Action, PrecompiledHeader, filled
 from flashdepot.process.child import Child, Cost, descendants_memory
-from flashdepot.process.confinement import UNCONFINED, Confinement, View, confined, confinement_here, is_lifted
+from flashdepot.process.run import UNCONFINED, Confinement, Visible, confined, confinement_here, is_lifted
 from flashdepot.toolchain.choose import Toolchain
 
 _KEPT = frozenset({"PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "SYSTEMROOT"})
@@ -218,10 +218,10 @@ class LocalExecutor:
         names = {**self.places.folders, **self.programs, "work": str(self.work), **made, **outputs}
         if header is None or header.made:
             command = action.command(names, header.using() if header else ())
-            seen = View((header.folder,) if header else (), (folder,))
+            seen = Visible((header.folder,) if header else (), (folder,))
         else:
             command = header.making(names)
-            seen = View((), (folder, header.folder))
+            seen = Visible((), (folder, header.folder))
         environment = self._environment(folder)
         if self.confinement is not Confinement.NONE:
             environment |= {"HOME": str(folder)}
@@ -327,11 +327,11 @@ class LocalExecutor:
         header.spoiled = header.spoiled or inputs is None
         return inputs
 
-    def _confined(self, task: Task, command: Sequence[str], seen: View) -> list[str]:
+    def _confined(self, task: Task, command: Sequence[str], seen: Visible) -> list[str]:
         sources = [place for _, place in self.places.places]
         tools = tool_folders([command[0], *self.programs.values()])
         readable = (*sources, *tools, *named_folders(self.environment), *task.made.values(), *seen.readable)
-        return confined(command, self._cwd(task), View(readable, seen.writable), self.confinement)
+        return confined(command, self._cwd(task), Visible(readable, seen.writable), self.confinement)
 
     def _cwd(self, task: Task) -> Path:
         return self.places.path(f"{{{task.action.place}}}/.")

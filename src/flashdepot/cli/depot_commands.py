@@ -70,8 +70,8 @@ def path(depot: Depot) -> View:
 )
 def init(folder: Path | None) -> View:
     """Make a depot, or fix the permissions of one, so that only you may write into it."""
-    from flashdepot.depot.access import init as init_depot  # noqa: PLC0415
     from flashdepot.depot.layout import DepotLayout  # noqa: PLC0415
+    from flashdepot.depot.layout import init as init_depot  # noqa: PLC0415
     from flashdepot.depot.store import depot_folder  # noqa: PLC0415
 
     root = depot_folder(folder)  # one that may not be opened as it is

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import msgspec
 
-from flashdepot.depot.access import require_safe
 from flashdepot.depot.actions import read_intent
 from flashdepot.depot.layout import (
     USE_RESOLUTION,
@@ -26,6 +25,7 @@ from flashdepot.depot.layout import (
     move_if_unchanged,
     real_folders,
     remove,
+    require_safe,
 )
 from flashdepot.depot.store import Depot
 from flashdepot.errors import FlashdepotError, IntegrityError

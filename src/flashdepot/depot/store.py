@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from flashdepot.depot.access import require_safe
 from flashdepot.depot.blobs import Blobs
-from flashdepot.depot.layout import DepotLayout, mark_used
+from flashdepot.depot.layout import DepotLayout, mark_used, require_safe
 from flashdepot.depot.libraries import Artifacts, Libraries
 from flashdepot.events import Events
 from flashdepot.files.atomic import disk_errors
@@ -88,7 +87,7 @@ class Depot:
 
     :param on_problem: called with a sentence for everything that is found damaged; the depot works on without it.
     :param remotes: asked for what the depot lacks; none when they are not given.
-    :raises IntegrityError: for a depot that others can write into; see :func:`flashdepot.depot.access.require_safe`.
+    :raises IntegrityError: for a depot that others can write into; see :func:`flashdepot.depot.layout.require_safe`.
     """
 
     def __init__(

@@ -179,7 +179,7 @@ _LOCKED: set[Path] = set()
 
 def _read(path: Path, kind: type[_T]) -> _T:
     """What a file holds; nothing when there is none."""
-    from flashdepot.files.documents import read_toml  # noqa: PLC0415
+    from flashdepot.files.atomic import read_toml  # noqa: PLC0415
     from flashdepot.files.trust import planted  # noqa: PLC0415
 
     try:

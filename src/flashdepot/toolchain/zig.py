@@ -22,8 +22,7 @@ from flashdepot.files.atomic import sha256_file
 from flashdepot.files.folders import make_whole
 from flashdepot.model.recipe import Tool
 from flashdepot.model.target import Platform, Version
-from flashdepot.process.confinement import View, confined, confinement_here
-from flashdepot.process.run import Finished, first_error, run
+from flashdepot.process.run import Finished, Visible, confined, confinement_here, first_error, run
 from flashdepot.toolchain.wheels import Pinned, PinnedWheel
 
 _INSIDE = "ziglang/"
@@ -131,7 +130,7 @@ class Linker(msgspec.Struct, frozen=True):
         environment = {**self.zig.environment(self.folder), "PATH": os.defpath, "HOME": str(self.folder), "LC_ALL": "C"}
         environment |= dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(self.folder))
         environment |= {name: os.environ[name] for name in ("SYSTEMROOT",) if name in os.environ}
-        seen = View((self.zig.root,), (self.folder,))
+        seen = Visible((self.zig.root,), (self.folder,))
         return run(
             confined(command, self.folder, seen, confinement_here()), cwd=self.folder, env=environment, timeout=1200
         )
