@@ -5,10 +5,11 @@ What all families share is in ``native/src``, and what one needs in the folder o
 
 from __future__ import annotations
 
+import re
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 
-from flashdepot.files.atomic import sha256_file
 from flashdepot.files.folders import contents
 from flashdepot.model.codec import digest_of
 
@@ -30,10 +31,19 @@ def name_of_source(source: Path) -> str:
     return "-".join(("native", *source.relative_to(root).with_suffix("").parts))
 
 
+_CHOICES = ("speed.csv", "tiles.py", "units.py", "variants.py", "worker/*.py")
+_COMMENT = re.compile(rb"\n?[ \t]*#[^\n]*")
+
+
+def choices(family: Path) -> dict[str, str]:
+    """By name, digests of what in a family's folder decides how kernels are made and for which calls: all but comments."""
+    files = (file for name in _CHOICES for file in family.glob(name))
+    without_comments = {file: _COMMENT.sub(b"", file.read_bytes()) for file in files}
+    return {file.relative_to(family).as_posix(): sha256(text).hexdigest() for file, text in without_comments.items()}
+
+
 @cache
 def c_layer_digest() -> str:
-    """One SHA-256 for all of them, by name and bytes, and for how kernels are made and chosen: a library has all of that in it."""
-    here = Path(__file__).parent
-    chosen = [*here.glob("*/speed.csv"), *here.glob("*/variants.py"), *here.glob("*/worker/*.py")]
-    beside = {file.relative_to(here).as_posix(): sha256_file(file) for file in chosen}
-    return digest_of({**contents(NATIVE), **beside})
+    """One SHA-256 for all of them, by name and bytes, and for what kernels are there and when they are chosen."""
+    families = sorted(folder for folder in Path(__file__).parent.iterdir() if folder.is_dir())
+    return digest_of({**contents(NATIVE), **{folder.name: choices(folder) for folder in families}})

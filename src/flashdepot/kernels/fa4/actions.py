@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from flashdepot.files.atomic import sha256_file
 from flashdepot.kernels.actions import c_string
+from flashdepot.kernels.c_layer import choices
 from flashdepot.kernels.fa4.sources import KERNELS
 from flashdepot.kernels.fa4.speed import TABLE, read_table, table_lines
 from flashdepot.kernels.fa4.units import HOSTS, NAME, Kernel, kernels_of, unit_name
@@ -26,12 +26,9 @@ _OUTPUTS = ("{output}", "{depfile}")
 
 def flags(*_: object, **__: object) -> tuple[str, ...]:
     """What every kernel is compiled with and by, and the measurements by which calls are given to it."""
-    # What decides how a kernel is made: the tiles here, and the worker.
-    sources = {file.relative_to(WORKER.parent).as_posix(): sha256_file(file) for file in WORKER.parent.rglob("*.py")}
     return (
         f"cute-dsl {dsl_version()} {dsl_identity()}",
-        f"kernels {digest_of(sources)}",
-        f"speed {sha256_file(TABLE)}",
+        f"kernels {digest_of(choices(WORKER.parent))}",
     )
 
 
