@@ -14,6 +14,9 @@ inline Mask mask_of(const Problem &problem) {
   return windows.left < 0 && windows.right == 0 ? Mask::causal : Mask::local;
 }
 
+// Whether query heads share a key head.
+inline bool several_heads(const Problem &problem) { return problem.heads_q != problem.heads_k; }
+
 // The ends of a window for the kernels for local masks, which have both: one that reaches every key
 // stands for none, and a larger one would not fit beside a row's number in 32 bits.
 inline Windows local_ends(const Problem &problem) {
