@@ -10,22 +10,11 @@ from cutlass import Float32
 from cutlass.cute.nvgpu import warpgroup
 from flash_attn.cute import copy_utils, flash_bwd_sm90
 from quack.sm90_utils import make_tiled_mma
-from traced import seeing
+from traced import Instead, seeing
 
 _WARP_GROUP = 128  # threads
 _HALVES = 2  # of dq, each in both warp groups
 _AT_A_TIME = 4  # numbers that a thread adds with one instruction
-
-
-class _Except:
-    """A module, or a part of one, of which some names stand for something else."""
-
-    def __init__(self, module, **others):
-        self._module = module
-        vars(self).update(others)
-
-    def __getattr__(self, name):
-        return getattr(self._module, name)
 
 
 def _nothing(*, barrier_id, number_of_threads):
@@ -77,8 +66,8 @@ def adding(kernel_class):
         in_block = False
 
         def __call__(self, *arguments, **named):
-            arch = _Except(cute.arch, barrier=_nothing, barrier_arrive=_nothing)
-            with seeing(flash_bwd_sm90, cute=_Except(cute, arch=arch, autovec_copy=self._add)):
+            arch = Instead(cute.arch, barrier=_nothing, barrier_arrive=_nothing)
+            with seeing(flash_bwd_sm90, cute=Instead(cute, arch=arch, autovec_copy=self._add)):
                 super().__call__(*arguments, **named)
 
         def mma(self, *arguments, **named):

@@ -14,7 +14,7 @@ from cutlass import Int32
 from cutlass.cute.nvgpu import cpasync
 from flash_attn.cute.seqlen_info import SeqlenInfoQK
 from quack import copy_utils
-from traced import seeing
+from traced import Instead, seeing
 
 _RAGGED_RANK = 5  # rows, head dim, heads, and two that quack adds
 
@@ -39,19 +39,15 @@ def _rows_apart(ragged, sequences):
     return ragged.shape[4] // (sequences + 1)
 
 
-class _Copies:
-    """cpasync, with ragged tensors behind the descriptors of the loads that ``is_bounded(operation, rest)`` names."""
+def _copies(is_bounded):
+    """cpasync, with ragged tensors behind the descriptors of the loads that ``is_bounded(rest)`` names."""
 
-    def __init__(self, is_bounded):
-        self._is_bounded = is_bounded
-
-    def __getattr__(self, name):
-        return getattr(cpasync, name)
-
-    def make_tiled_tma_atom(self, operation, tensor, *rest):
-        if isinstance(operation, cpasync.CopyBulkTensorTileG2SOp) and self._is_bounded(rest):
+    def make_tiled_tma_atom(operation, tensor, *rest):
+        if isinstance(operation, cpasync.CopyBulkTensorTileG2SOp) and is_bounded(rest):
             tensor = _ragged(tensor)
         return cpasync.make_tiled_tma_atom(operation, tensor, *rest)
+
+    return Instead(cpasync, make_tiled_tma_atom=make_tiled_tma_atom)
 
 
 @dataclass(frozen=True)
@@ -89,7 +85,7 @@ def bounded(kernel_class, module, *, q_too):
     class Bounded(kernel_class):
         def __call__(self, *arguments, **named):
             # Upstream's forward asks for no multicast of k and v by a fourth argument, and says nothing of q.
-            with seeing(module, cpasync=_Copies(lambda rest: q_too or len(rest) == 3)):
+            with seeing(module, cpasync=_copies(lambda rest: q_too or len(rest) == 3)):
                 super().__call__(*arguments, **named)
 
         def load(self, mQ, mK, *rest):

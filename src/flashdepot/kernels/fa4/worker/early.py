@@ -5,16 +5,7 @@ follow wait for what is ahead of them before they read: what is saved is the tim
 """
 
 import cutlass.cute as cute
-
-
-class _Launched:
-    """A kernel and its arguments, launched early."""
-
-    def __init__(self, made):
-        self._made = made
-
-    def launch(self, **config):
-        self._made.launch(**{**config, "use_pdl": True})
+from traced import Launched
 
 
 def _told(scheduler, *, waits):
@@ -51,6 +42,6 @@ def following(kernel_class):
     class Following(kernel_class):
         def kernel(self, *arguments):
             *others, scheduler = arguments
-            return _Launched(super().kernel(*others, _told(scheduler, waits=True)))
+            return Launched(super().kernel(*others, _told(scheduler, waits=True)), use_pdl=True)
 
     return Following

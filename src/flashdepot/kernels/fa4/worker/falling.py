@@ -10,9 +10,9 @@ import cutlass
 import cutlass.cute as cute
 from cutlass import Int32, const_expr
 from flash_attn.cute import flash_bwd_sm90
-from flash_attn.cute.tile_scheduler import SingleTileScheduler, SingleTileVarlenScheduler, WorkTileInfo
+from flash_attn.cute.tile_scheduler import SingleTileScheduler, WorkTileInfo
 from order import by_turns
-from searching import found
+from searching import OneTile, found
 from traced import seeing
 
 _L2 = 60_000_000  # bytes: q and the gradient of o in 2, the sum of dq in 4
@@ -20,7 +20,6 @@ _AT_ONCE = 320  # blocks of the heads that take turns: more of few heads read th
 _FEWEST = 4  # heads that do
 _FEW = 2048  # blocks, among which one of a long sequence would be the last
 _SORTED = 64  # sequences at most whose blocks are sorted, as each block does it for itself
-_LANES = 32
 
 
 def _heads_at_once(tiles):
@@ -45,17 +44,8 @@ class _Dense(SingleTileScheduler):
 
 
 def _packed(keys, head_dim, is_causal):
-    class Packed(SingleTileVarlenScheduler):
+    class Packed(OneTile):
         """Blocks of sequences of any length. The level of one is how many tiles of rows it has to do, as if rows were keys."""
-
-        @staticmethod
-        def create(params, ctx=None, *, loc=None, ip=None):
-            return Packed(params, cute.arch.block_idx()[0], Int32(0), loc=loc, ip=ip)
-
-        def get_current_work(self, *, loc=None, ip=None):
-            if self._is_first_block:
-                return self._decode_work_tile()
-            return WorkTileInfo((Int32(0),) * 4, cutlass.Boolean(False))
 
         @cute.jit
         def _tiles(self, sequence):
@@ -70,7 +60,7 @@ def _packed(keys, head_dim, is_causal):
         def _from_level(self, level, by_block):
             """How many blocks of a head have at least this level, and the highest one of this thread's sequences."""
             blocks, highest = Int32(0), Int32(0)
-            for first in cutlass.range(0, self.params.decoder.num_batch, _LANES, unroll=1):
+            for first in cutlass.range(0, self.params.decoder.num_batch, cute.arch.WARP_SIZE, unroll=1):
                 tiles = self._tiles(first + cute.arch.lane_idx())
                 here = cutlass.select_(by_block, tiles - level + 1, tiles)
                 blocks += cutlass.select_(tiles >= level, here, Int32(0))
@@ -126,7 +116,7 @@ def _packed(keys, head_dim, is_causal):
                         n_block = cute.arch.shuffle_sync(tiles, found) - level
                     first = decoder.num_batch
                 which -= count
-                first += _LANES
+                first += cute.arch.WARP_SIZE
             return Int32(n_block), Int32(head), Int32(batch_idx), is_valid
 
     return Packed

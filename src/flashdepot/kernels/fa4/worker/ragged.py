@@ -12,6 +12,7 @@ import cutlass.cute as cute
 from cutlass import Int32
 from flash_attn.cute.seqlen_info import SeqlenInfoQK
 from quack.copy_utils import BIG_INT, BIG_INT_INV, MAX_INT
+from traced import Instead
 
 
 def ragged(tensor):
@@ -72,34 +73,20 @@ def places(argument, *, apart, q_too):
     return create
 
 
-class _Atoms:
-    """cute.nvgpu, with ragged tensors behind the descriptors of loads: of k and v, and with q_too of all."""
+def ragged_cute(outer, *, q_too):
+    """The module cute, with ragged tensors behind the descriptors of loads: of k and v, and with q_too of all."""
 
-    def __init__(self, q_too):
-        self._q_too = q_too
+    def of_q(operation, tensor, *rest):
+        return cute.nvgpu.make_tiled_tma_atom_A(operation, ragged(tensor) if q_too else tensor, *rest)
 
-    def __getattr__(self, name):
-        return getattr(cute.nvgpu, name)
-
-    def make_tiled_tma_atom_A(self, operation, tensor, *rest):
-        return cute.nvgpu.make_tiled_tma_atom_A(operation, ragged(tensor) if self._q_too else tensor, *rest)
-
-    def make_tiled_tma_atom_B(self, operation, tensor, *rest):
+    def of_keys(operation, tensor, *rest):
         return cute.nvgpu.make_tiled_tma_atom_B(operation, ragged(tensor), *rest)
 
-
-class RaggedCute:
-    """The module cute, as upstream's modules see it while a kernel with ragged tensors is compiled."""
-
-    def __init__(self, outer, *, q_too):
-        self._outer = outer
-        self.nvgpu = _Atoms(q_too)
-
-    def __getattr__(self, name):
-        return getattr(self._outer, name)
-
-    def size(self, extent, *rest, **named):
+    def size(extent, *rest, **named):
         return BIG_INT if is_ragged(extent) else cute.size(extent, *rest, **named)
+
+    atoms = Instead(cute.nvgpu, make_tiled_tma_atom_A=of_q, make_tiled_tma_atom_B=of_keys)
+    return Instead(outer, nvgpu=atoms, size=size)
 
 
 def block_at_least_0(block):

@@ -16,8 +16,8 @@ from flash_attn.cute.flash_bwd_postprocess import FlashAttentionBackwardPostproc
 from flash_attn.cute.flash_bwd_sm100 import FlashAttentionBackwardSm100
 from flash_attn.cute.flash_fwd_sm100 import FlashAttentionForwardSm100
 from functions import DTYPES, Entry
-from ragged import RaggedCute, block_at_least_0, places, rows_apart
-from traced import seeing
+from ragged import block_at_least_0, places, ragged_cute, rows_apart
+from traced import Instead, seeing
 from walking import RowsThenHeads
 
 pages.install()
@@ -61,21 +61,16 @@ class _Lse:
         return _Lse(cutlass.new_from_mlir_values(self._rows, values))
 
 
-class _Cute:
-    """The module cute, as upstream's forward sees it while a kernel is compiled. Lse is its only tile with one mode."""
-
-    def __getattr__(self, name):
-        return getattr(cute, name)
-
-    def local_tile(self, tensor, tiler, *rest, **named):
-        tile = cute.local_tile(tensor, tiler, *rest, **named)
-        return _Lse(tile) if len(tiler) == 1 else tile
+def _local_tile(tensor, tiler, *rest, **named):
+    """Lse is the only tile with one mode."""
+    tile = cute.local_tile(tensor, tiler, *rest, **named)
+    return _Lse(tile) if len(tiler) == 1 else tile
 
 
 class _Forward(FlashAttentionForwardSm100):
     """Upstream's forward for any number of query heads per key head, with this library's lse for a row without keys."""
 
-    seen = _Cute()
+    seen = Instead(cute, local_tile=_local_tile)
 
     def __call__(self, *arguments, **named):
         with seeing(flash_fwd_sm100, cute=self.seen):
@@ -89,7 +84,7 @@ class _Forward(FlashAttentionForwardSm100):
 class _Bounded(_Forward):
     """The same, with loads of k and v that end where a sequence does."""
 
-    seen = RaggedCute(_Cute(), q_too=False)
+    seen = ragged_cute(_Forward.seen, q_too=False)
 
     def load(self, mma_qk, mma_pv, mQ, mK, *rest, **named):
         apart = None if cute.rank(mQ) == 3 else rows_apart(mK, mQ.shape[3])
@@ -142,7 +137,7 @@ class _BoundedBackward(_Backward):
     """The same, with loads of all tensors that end where a sequence does."""
 
     def __call__(self, *arguments, **named):
-        with seeing(flash_bwd_sm100, cute=RaggedCute(cute, q_too=True)):
+        with seeing(flash_bwd_sm100, cute=ragged_cute(cute, q_too=True)):
             super().__call__(*arguments, **named)
 
     def load(self, *rest, **named):

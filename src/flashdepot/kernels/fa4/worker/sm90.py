@@ -20,6 +20,7 @@ from grouped import grouped
 from quack.sm90_utils import make_tiled_mma
 from searching import searching
 from together import together
+from traced import Launched
 from walking import walking
 from whole import ROWS, Whole
 
@@ -83,17 +84,6 @@ class _Backward(FlashAttentionBackwardSm90):
         )
 
 
-class _Crowded:
-    """A kernel and its arguments, to be launched as so many blocks on an SM."""
-
-    def __init__(self, made, blocks):
-        self._made, self._blocks = made, blocks
-
-    def launch(self, **config):
-        # All of an SM's memory for them, which CuTe would otherwise ask a GPU for.
-        self._made.launch(**{**config, "min_blocks_per_mp": self._blocks, "preferred_smem_carveout": 100})
-
-
 _REGISTERS = {(64, 2): (216, 40), (64, 3): (136, 24), (128, 2): (104, 24)}
 """By the tile's rows, 64 a warp group, and the blocks on an SM: registers of a thread that computes and of one that loads."""
 _COMPUTING_ROWS = 128
@@ -110,7 +100,8 @@ def _crowded(kernel_class, rows, blocks):
         num_producer_regs = property(lambda _: of_loading, lambda *_: None)
 
         def kernel(self, *arguments):
-            return _Crowded(super().kernel(*arguments), blocks)
+            # All of an SM's memory for them, which CuTe would otherwise ask a GPU for.
+            return Launched(super().kernel(*arguments), min_blocks_per_mp=blocks, preferred_smem_carveout=100)
 
     return Crowded
 

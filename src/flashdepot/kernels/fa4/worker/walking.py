@@ -19,6 +19,7 @@ from flash_attn.cute.tile_scheduler import (
     WorkTileInfo,
 )
 from order import in_turns, share_of, tile_of
+from searching import last_rows_first
 from traced import seeing
 
 _ALIGNED = 1024  # bytes, that a tile in shared memory starts at a multiple of
@@ -120,21 +121,6 @@ def _by_length(decoder, first, sorts):
     return mine
 
 
-@cute.jit
-def _falling(decoder, nth, rows):
-    """The row of tiles and the head of a sequence's nth tile: the last rows first, of as many heads as L2 has the keys of."""
-    rows_of_keys = rows * decoder.tile_shape_mn[0] // decoder.qhead_per_kvhead_packgqa // decoder.tile_shape_mn[1]
-    near = Int32(16)
-    for _ in cutlass.range_constexpr(4):
-        near = cutlass.select_(rows_of_keys * near > decoder.max_kvblock_in_l2, near // 2, near)
-    near = cutlass.min(near, decoder.num_head)
-    section = nth // (near * rows)
-    rest = nth - section * near * rows
-    heads = cutlass.min(near, decoder.num_head - section * near)
-    row = rest // heads
-    return rows - 1 - row, section * near + rest - row * heads
-
-
 class OfSequences(SingleTileVarlenScheduler):
     """Tiles of packed sequences, of every 31 the longest first where blocks take several, see order.py.
 
@@ -203,7 +189,7 @@ class OfSequences(SingleTileVarlenScheduler):
         found = sequence + 31 - cute.arch.shuffle_sync(group & 31, place)
         is_valid = tile < after and tile < end
         if const_expr(decoder.lpt):
-            row, head_idx = _falling(decoder, nth, rows)
+            row, head_idx = last_rows_first(decoder, nth, rows)
         else:
             head_idx = nth // rows
             row = nth - head_idx * rows
