@@ -100,7 +100,7 @@ class Story:
         self._early: list[Step] = []
         self._late: list[Step] = []
         self._installing = Step("", "", 0, 0)
-        self._decided = False
+        self._decided = self._first = False
         self._end = 0
 
     def begin(self, command: str) -> None:
@@ -193,7 +193,7 @@ class Story:
         step = Step("python", now.phase if inside and now else "run", number, number)
         if inside and now:
             step.package, step.version, step.installer = now.package, now.version, now.installer
-        self._decided = inside
+        self._decided = self._first = inside
         self._append(step, number)
 
     def _frame(self, found: re.Match[str], number: int) -> None:
@@ -203,12 +203,16 @@ class Story:
         if step is None:
             return
         file = found["file"] or found["rich"]
+        first, self._first = self._first, False
         # Of "<string>", a build backend runs a whole setup.py, and "python -c" a line, or several that call packages.
         script = file == "<string>" and found["line"] != "1"
         if script or _FRAME_BUILDS.search(file):
             step.phase, self._decided = "build", not script or bool(step.installer)
             step.package, step.version = self._installing.package or step.package, self._installing.version
             step.installer = step.installer or self._installing.installer
+        elif first and file.endswith(".py") and not _FRAME_INSTALLS.search(file):
+            step.phase, step.package, step.version, step.installer = "run", "", "", ""  # no build begins so
+            self._decided = False
         elif _FRAME_INSTALLS.search(file) and not self._decided:
             step.phase, step.installer, self._decided = "resolve", "pip", True
         elif not self._decided:
