@@ -98,12 +98,19 @@ def test_a_file_that_no_index_has_is_an_error_about_the_indexes(destination, pro
     assert "PIP_INDEX_URL" in caught.value.hint
 
 
+@pytest.mark.parametrize(
+    ("server", "said"),
+    [
+        ("http://127.0.0.1:{}", r"cannot be reached \(.*refused\)\.$"),
+        ("http://nowhere.invalid:{}", r"cannot be reached \(Failed to resolve [^()]*\(.*\)\)\.$"),
+    ],
+)
 @pytest.mark.usefixtures("index")
-def test_a_refused_connection_is_named_in_a_plain_sentence(destination, monkeypatch):
+def test_a_refused_connection_is_named_in_a_plain_sentence(destination, monkeypatch, server, said):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
-        monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{unused.getsockname()[1]}/simple")
-        with pytest.raises(NetworkError, match=r"cannot be reached \(.*refused\)"):
+        monkeypatch.setenv("PIP_INDEX_URL", f"{server.format(unused.getsockname()[1])}/simple")
+        with pytest.raises(NetworkError, match=said):
             fetch("demo", NAME, DIGEST, destination)
 
 

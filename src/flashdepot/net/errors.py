@@ -130,7 +130,9 @@ def _explain(error: requests.RequestException, wanted: str, server: str, elsewhe
         refused = "Check the credentials in ~/.netrc or in the address"
         return NetworkError(said, hint=f"{refused if code in _REFUSED else 'Try again later'}, or {elsewhere}")
     if isinstance(error, (InvalidURL, InvalidSchema, MissingSchema, requests.TooManyRedirects)):
-        return NetworkError(f"{cannot} {error}.", hint=f"Check the address, or {elsewhere}")
+        return NetworkError(
+            f"{cannot} {str(error).rstrip('.')}.", hint=f"Check the address and the proxy, or {elsewhere}"
+        )
     kind = UnreachableError if isinstance(error, requests.ConnectionError) else NetworkError
     return kind(
         f"{cannot} {server} cannot be reached ({_innermost(error)}).",
@@ -146,4 +148,5 @@ def _innermost(error: BaseException) -> str:
         if not isinstance(inner, BaseException):
             break
         reason = inner
-    return getattr(reason, "strerror", None) or str(reason).rpartition(": ")[2].rstrip(')"')
+    text = getattr(reason, "strerror", None) or str(reason).rpartition(": ")[2].rstrip(')"')
+    return f"{text}{')' * (text.count('(') - text.count(')'))}"
