@@ -103,7 +103,7 @@ def test_help_is_a_command_too() -> None:
             "nvcc 13.0.88 cannot make sm_200: its newest is sm_121. 'flash",
             marks=posix("nvcc that flashdepot could start"),
         ),
-        (["depot", "pull", "--arch", "90"], 4, "a library for this with the C layer of flashdepot"),
+        (["depot", "pull", "--arch", "90"], 4, "whom you trust, 'flashdepot keys ls'"),
         (["catalog", "ls", "--cuda", "12.8"], 2, "No such option"),
     ],
 )

@@ -94,6 +94,8 @@ def test_of_several_keys_one_must_be_named(maker) -> None:
     with pytest.raises(UsageError, match="several keys: one, two"):
         choose_key(maker.settings)
     assert choose_key(maker.settings, "two").public.name == "two"
+    maker.settings.revoke("one")
+    assert choose_key(maker.settings).public.name == "two"
 
 
 def test_after_a_rotation_both_signatures_stand_and_either_reader_is_served(

@@ -114,9 +114,8 @@ def acquire(
             raise IncompatibleError(
                 f"Neither the depot {depot.root} nor a remote has a library for this with the C layer of flashdepot "
                 f"{__version__}.",
-                hint="Libraries of another release have another C layer and are not taken: build and push them again "
-                "with this one. See the remotes: flashdepot remote ls. Or build it here: flashdepot get, with the same "
-                "options.",
+                hint="See which remotes are asked, 'flashdepot remote ls', and whom you trust, 'flashdepot keys ls'. "
+                "Or build it here: flashdepot get, with the same options.",
             )
     return _build(need, context, options)
 

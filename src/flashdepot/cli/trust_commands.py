@@ -124,8 +124,8 @@ def add(name: str, url: str, keys: tuple[str, ...], **settings: Any) -> View:
         url = Path(url).resolve().as_uri()
     added = remote_settings(name=name, url=url, keys=tuple(map(PublicKey.parse, keys)), **settings)
     users = UserSettings.of_this_user()
+    said = [f"Added: {_line(added)}", *(f"Instead of: {_line(old)}" for old in users.remotes() if old.name == name)]
     users.add_remote(added)
-    said = [f"Added: {_line(added)}"]
     if not (added.unsigned or keys or users.trusted_keys()):
         said.append("Nothing from it is trusted until you trust a key: flashdepot keys trust NAME:BASE64")
     return View({"status": "added", **plain(added)}, said=said)

@@ -141,6 +141,9 @@ def _chosen(settings: UserSettings, name: str | None, environment: Mapping[str, 
             hint=f"Make one: flashdepot keys new, or name the file of one: {VARIABLE}=FILE",
         )
     if len(found) > 1:
+        revoked = {known.key.id for known in settings.trusted_keys() if known.revoked is not None}
+        found = [path for path in found if SigningKey.read(path).public.id not in revoked] or found[:1]
+    if len(found) > 1:
         names = ", ".join(path.stem for path in found)
         raise UsageError(f"There are several keys: {names}.", hint=f"Name one: {VARIABLE}={found[0]}")
     return SigningKey.read(found[0])
