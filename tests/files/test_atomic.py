@@ -87,10 +87,11 @@ def test_a_full_disk_is_named_with_its_folder_and_a_way_out(tmp_path, code):
 
 
 @pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES, errno.EPERM])
-def test_a_place_that_may_not_be_written_is_named(tmp_path, code):
+@pytest.mark.parametrize(("file", "named"), [("file", "file"), (".lock.17.ab.tmp", "")])
+def test_a_place_that_may_not_be_written_is_named(tmp_path, code, file, named):
     with pytest.raises(MissingToolError, match="written: ") as caught, disk_errors(tmp_path):
-        raise OSError(code, os.strerror(code), str(tmp_path / "file"))
-    assert str(tmp_path / "file") in caught.value.message
+        raise OSError(code, os.strerror(code), str(tmp_path / file))
+    assert caught.value.message.startswith(f"{tmp_path / named} cannot be ")
 
 
 def test_an_error_that_is_not_the_disks_passes_through(tmp_path):

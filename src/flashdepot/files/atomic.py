@@ -66,7 +66,7 @@ def disk_errors(folder: Path) -> Iterator[None]:
 _IN_USE = 32
 """ERROR_SHARING_VIOLATION of Windows."""
 
-_ANOTHER = "Use a depot that you may read and write: --depot DIR, or set FLASHDEPOT_HOME."
+_ANOTHER = "Make it yours to write, or name another folder; another depot: --depot DIR, or FLASHDEPOT_HOME."
 _DISK_ERRORS: tuple[tuple[set[str], str, str], ...] = (
     ({"EROFS"}, "written", _ANOTHER),
     ({"EACCES", "EPERM"}, "read or written", _ANOTHER),
@@ -93,11 +93,11 @@ def explain_disk_error(error: OSError, folder: Path | None) -> FlashdepotError |
     if name in {"ENOSPC", "EDQUOT"}:
         return MissingToolError(
             f"The disk that holds {folder or error.filename or 'what is written'} is full.",
-            hint="Free space there ('flashdepot depot gc' shows what it would free), or use another: --depot DIR",
+            hint="Free space there ('flashdepot depot gc' shows what a depot would free), or name another disk, such as --depot DIR",
         )
     for names, done, hint in _DISK_ERRORS:
         if name in names:
-            place = error.filename or folder or "A file"
+            place = folder if str(error.filename).endswith(".tmp") else error.filename or folder or "A file"
             return MissingToolError(f"{place} cannot be {done}: {error.strerror}.", hint=hint)
     return None
 
