@@ -84,7 +84,10 @@ def test_a_version_of_python_is_as_good_as_its_tag(flashdepot_at) -> None:
     [
         (("--gpu", "7.5"), 4, "nothing fits", "Its kernels need compute capability 8.0 or newer"),
         (("--torch", "none"), 4, "nothing fits", "Install PyTorch first."),
-        (("--torch", "99.0", "--source", "official"), 4, "nothing fits", "What would help:"),
+        (("--torch", "2.5", "--gpu", "12.0"), 4, "nothing fits", "flashdepot resolve --torch 2.8 --gpu 12.0 "),
+        (("--python-tag", "3.13t", "--source", "official"), 4, "nothing fits", " --python-tag cp313 "),
+        (("--gpu", "orin"), 4, "nothing fits", "A Jetson (8.7) has an Arm CPU"),
+        (("--platform", "windows"), 2, "error", "windows-x86_64 or darwin-arm64"),
     ],
 )
 def test_without_a_choice_the_exit_code_and_the_page_say_what_is_in_the_way(
@@ -92,7 +95,7 @@ def test_without_a_choice_the_exit_code_and_the_page_say_what_is_in_the_way(
 ) -> None:
     page, document = flashdepot_at("resolve", *H100, *options), flashdepot_at("resolve", *H100, *options, "--json")
     assert (page.returncode, document.returncode) == (code, code)
-    assert said in page.stdout
+    assert said in page.stdout + page.stderr
     assert json.loads(document.stdout)["status"] == status
 
 
@@ -189,6 +192,10 @@ def test_lock_writes_keeps_checks_and_renews(flashdepot_at, tmp_path) -> None:
     moved = flashdepot_at("lock", *H100, "--check", "--torch", "2.7.1+cu128")
     assert (moved.returncode, path.read_bytes()) == (4, first)
     assert "It is built for torch 2.8, and this is 2.7.1+cu128" in moved.stdout
+    assert " torch 2.8.0+cu128 " in moved.stdout.splitlines()[-3]
+    assert moved.stdout.splitlines()[-1].endswith(
+        f" {joined(['--host', H100[1]])} --depot {tmp_path / 'depot'} --upgrade"
+    )
     assert flashdepot_at("lock", *H100, "--upgrade", "--accept-unverified").returncode == 0
     assert OFFICIAL.encode() in path.read_bytes()
 
@@ -209,7 +216,8 @@ def test_names_are_locked_only_over_our_flash_attn(flashdepot_at, tmp_path) -> N
 
 
 def test_lock_leaves_no_file_when_nothing_fits(flashdepot_at, tmp_path) -> None:
-    assert flashdepot_at("lock", *H100, "--gpu", "7.5").returncode == 4
+    done = flashdepot_at("lock", *H100, "--gpu", "7.5", "--json")
+    assert (done.returncode, json.loads(done.stdout)["status"]) == (4, "nothing fits")
     assert not (tmp_path / "flashdepot.lock").exists()
 
 

@@ -62,7 +62,7 @@ def test_machine_code_is_made_for_what_was_named_or_by_an_older_nvcc_for_its_gen
     ("wanted", "said", "hint"),
     [
         ("95", r"nvcc 13\.0 cannot make sm_95: its newest is sm_121", "--arch list"),
-        ("101", "sm_101", "needs nvcc 12.8 or newer up to 12.9"),
+        ("101", "sm_101", "needs nvcc 12.8 or newer up to 12.9: --cuda 12.9"),
     ],
 )
 def test_an_architecture_that_nvcc_does_not_know_any_more_or_yet_is_refused(wanted, said, hint) -> None:
@@ -86,6 +86,7 @@ def test_the_table_agrees_with_what_each_release_lists() -> None:
 def test_driver_floors_are_those_of_minor_version_compatibility() -> None:
     assert driver_floor(12, "linux", compressed=False) == Version("525.60.13")
     assert driver_floor(12, "linux", compressed=True) == Version("550.54.14")
+    assert [d for d in ("525", "525.53", "535") if Version(d).reaches(Version("525.60.13"))] == ["525", "535"]
     assert driver_floor(13, "windows", compressed=True) == Version("580")
     with pytest.raises(IncompatibleError, match="CUDA 11 is not supported"):
         driver_floor(11, "linux", compressed=False)

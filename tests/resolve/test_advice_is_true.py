@@ -43,7 +43,7 @@ environments = st.fixed_dictionaries(
         "python-tag": st.sampled_from(["3.9", "cp310", "3.11", "cp312", "3.13", "3.13t", "3.14", "pp310"]),
         "platform": st.sampled_from(PLATFORMS),
         "glibc": st.sampled_from(["2.17", "2.28", "2.31", "2.35", "2.39"]),
-        "driver": st.sampled_from(["450.80", "470.82", "525.60.13", "535", "550", "570.1", "580", "590"]),
+        "driver": st.sampled_from(["450.80", "470.82", "525", "525.60.13", "535", "550", "570.1", "580", "590"]),
         "gpu": st.lists(st.sampled_from(GPUS), min_size=1, max_size=2, unique=True),
         "source": st.lists(st.sampled_from(["ours", "official", "community"]), min_size=1, max_size=2, unique=True),
         "version": st.sampled_from(["2.8.3", "2.7", ">=2.6,<2.8", "1.0.9"]),

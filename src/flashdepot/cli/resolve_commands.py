@@ -174,12 +174,15 @@ def lock(
         found, reasons = api.check_lock(plan.request, out, beside)
         text, code = _described(found, reasons, out), EXIT_CODES[verdict_of(reasons)]
         if check or code == 0:
-            text += "\n  -> or choose again: flashdepot lock --upgrade" if code else ""
+            anew = {"out": out if out != Path(LOCK_NAME) else None, "names": names, "upgrade": True}
+            text += f"\n  -> or choose again: {question.command('lock').but(**anew)}" if code else ""
             return _pinned("does not fit" if code else "fits", found, out, text, code)
         say(f"{text}\nChoosing another.")
     locked = api.lock(plan, out, accept_unverified=accept_unverified, names=beside or None)
     if locked is None:
-        return View(plan.to_json(), [describe(plan), *_last(question.telling(plan, "lock"))], status=exit_code(plan))
+        code = exit_code(plan)
+        document = {"status": _STATUS[code], "exit_code": code, **plan.to_json()}
+        return View(document, [describe(plan), *_last(question.telling(plan, "lock"))], status=code)
     note = f"\n{_NO_DIGEST}" if locked.needs_digest else ""
     pinned = ", ".join([locked.filename, *(name.filename for name in locked.names)])
     return _pinned("locked", locked, out, f"{out}: locked {pinned}{note}")
@@ -190,8 +193,9 @@ _NO_DIGEST = "  its SHA-256 is not known yet; the first 'flashdepot install' of 
 
 def _described(lock: Lock, reasons: Reasons, path: Path) -> str:
     lines = [f"{path}: {lock.filename} {verdict_of(reasons)}"]
-    for reason in reasons:
-        lines += [f"  {reason.text}", f"  -> {reason.fix}"]
+    lines += [line.removeprefix(_INDENT[2:]) for line in _reasons(reasons)]
+    if reasons:
+        lines.append(f"  It was locked {describe_facts(lock.facts).replace('For', 'for', 1)}")
     if lock.needs_digest:
         lines.append(_NO_DIGEST)
     return "\n".join(lines)
@@ -285,9 +289,8 @@ def _decided(plan: Plan) -> Iterator[str]:
         if why := why_before(chosen, second, plan.facts):
             yield f"{_INDENT}comes second: {why}"
     for judged in plan.misfits:
-        broken = next(reason for reason in judged.reasons if reason.verdict is Verdict.MISFIT)
-        yield f"\n  not        {judged.candidate.name}: {broken.text}"
-        yield f"{_INDENT}-> {broken.fix}"
+        yield f"\n  not        {judged.candidate.name}: {judged.broken[0].text}"
+        yield f"{_INDENT}-> {judged.broken[0].fix}"
 
 
 def _undecided(plan: Plan) -> Iterator[str]:
@@ -298,11 +301,11 @@ def _undecided(plan: Plan) -> Iterator[str]:
     yield "  Nothing that may be taken certainly works there."
     for judged in plan.misfits:
         yield f"\n  {judged.candidate.name}: {judged.verdict}"
-        yield from _reasons(judged)
+        yield from _reasons(judged.broken)
     if plan.uncertain:
         best = plan.uncertain[0]
         yield f"\n  most likely  {best.candidate.name}"
-        yield from _reasons(best)
+        yield from _reasons(best.reasons)
 
 
 def _about(judged: Judged, facts: Environment) -> Iterator[str]:
@@ -312,7 +315,7 @@ def _about(judged: Judged, facts: Environment) -> Iterator[str]:
         yield _fits(candidate, facts)
     if candidate.origin in {Origin.OFFICIAL, Origin.COMMUNITY} and not judged.verified:
         yield "its release should have it, but nobody has checked that the file exists"
-    yield from (line.strip() for line in _reasons(judged))
+    yield from (line.strip() for line in _reasons(judged.reasons))
 
 
 def _source(candidate: Candidate) -> str:
@@ -341,8 +344,8 @@ def _fits(candidate: Candidate, facts: Environment) -> str:
     return f"fits torch {wheel.torch or '?'}, CUDA {wheel.cuda.partition('.')[0]}{abi}, {facts.python}; {code}"
 
 
-def _reasons(judged: Judged) -> Iterator[str]:
-    for reason in judged.reasons:
+def _reasons(reasons: Reasons) -> Iterator[str]:
+    for reason in reasons:
         yield f"{_INDENT}{reason.text}"
         fix = str(reason.fix)
         # An option that tells a missing fact is an example: its value is nobody's answer.
@@ -364,7 +367,7 @@ def describe_explained(named: str, found: Sequence[Judged], plan: Plan) -> str:
     lines = [describe_facts(plan.facts)]
     for judged in found[:_EXPLAINED]:
         lines += ["", f"  {judged.candidate.name}: {judged.verdict}", f"{_INDENT}{_source(judged.candidate)}"]
-        lines += _reasons(judged)
+        lines += _reasons(judged.reasons)
         broken = {reason.id for reason in judged.reasons}
         lines.append(f"{_INDENT}keeps: {', '.join(rule.id for rule in RULES if rule.id not in broken)}")
         lines += _standing(judged, plan)

@@ -169,7 +169,7 @@ def choose_sass(
         hint = "'flashdepot get --arch list' shows the architectures that can be built."
         if known:
             until = f" up to {known.last_cuda}" if known.last_cuda else ""
-            hint = f"{architecture.sm} needs nvcc {known.first_cuda} or newer{until}: --cuda 13.0 provides one."
+            hint = f"{architecture.sm} needs nvcc {known.first_cuda} or newer{until}: --cuda {known.last_cuda or '13.0'} provides one."
         raise MissingToolError(f"nvcc {nvcc} cannot make {architecture.sm}{knows}", hint=hint)
     return tuple(sorted(chosen))
 

@@ -23,7 +23,7 @@ from flashdepot.fit.needs import (
 from flashdepot.kernels import oldest_gpu
 from flashdepot.model.diagnosis import Command, Diagnosis, Reasons
 from flashdepot.model.environment import NO_TORCH, Accelerator, Environment, Torch
-from flashdepot.model.target import Architecture, Version, spell
+from flashdepot.model.target import Architecture, Platform, Version, spell
 from flashdepot.model.wheel import python_fits
 
 
@@ -38,6 +38,8 @@ _TEGRA = frozenset(
     {Architecture(7, 2), Architecture(8, 7), Architecture(8, 8), Architecture(10, 1), Architecture(11, 0)}
 )
 """Jetsons: NVIDIA promises no binary compatibility between them and other GPUs (CUDA C++ Programming Guide)."""
+
+_X86 = Platform("linux", "x86_64")
 
 
 def judge_oldest_gpu(facts: Environment, floor: Architecture) -> Diagnosis | None:
@@ -57,6 +59,9 @@ def judge_code(facts: Environment, need: CodeNeed) -> Diagnosis | None:
         text = "It is not known which GPUs it must serve."
         return Diagnosis.uncertain("sass", wants, "", text, "--gpu 9.0")
     served = facts.served(oldest_gpu())
+    if (jetson := next(filter(_TEGRA.__contains__, served), None)) is not None and facts.platform == _X86:
+        text = f"A Jetson ({jetson.dotted}) has an Arm CPU, and this is {_X86}."
+        return Diagnosis.misfit("sass", wants, str(jetson), text, "Name its platform: --platform linux-aarch64")
     if not need.sass and need.ptx is None:
         text = "It is not known for which GPUs it has machine code."
         return Diagnosis.uncertain("sass", "not known", spell(served), text, "flashdepot check FILE, after fetching it")
@@ -103,7 +108,7 @@ def judge_driver(facts: Environment, need: DriverNeed) -> Diagnosis | None:
         return Diagnosis.uncertain("driver", wants, "", f"{needs}; the one here is not known.", "--driver 580")
     served = served_cuda(facts)
     serves = served is not None and served.major >= int(major)
-    if serves and (need.oldest is None or facts.driver >= need.oldest):
+    if serves and (need.oldest is None or facts.driver.reaches(need.oldest)):
         return None
     fix = f"Update the driver to {wants} or newer."
     return Diagnosis.misfit("driver", wants, str(facts.driver), f"{needs}, and this is {facts.driver}.", fix)

@@ -193,7 +193,7 @@ def changes(manifest: Manifest, host: HostRecord, request: Request, newest: str,
         )
         yield Change("architecture", spell(manifest.sass), here, bool(unserved), why)
     made = manifest.toolchain.cuda
-    if host.driver is not None and host.driver < manifest.driver_floor:
+    if host.driver is not None and not host.driver.reaches(manifest.driver_floor):
         here = f"driver {host.driver}{f', which serves CUDA {host.driver_cuda}' if host.driver_cuda else ''}"
         why = f"it needs driver {manifest.driver_floor}: update the driver, or build with an older CUDA"
         yield Change("CUDA", str(made), here, True, why)

@@ -118,6 +118,11 @@ class Judged(msgspec.Struct, frozen=True):
         """Whether it is known to exist: it is stored, or somebody has seen the file."""
         return self.candidate.origin in {Origin.DEPOT, Origin.REMOTE} or self.candidate.wheel.seen
 
+    @property
+    def broken(self) -> tuple[Diagnosis, ...]:
+        """The rules that it breaks, without what is only not known."""
+        return tuple(reason for reason in self.reasons if reason.verdict is Verdict.MISFIT)
+
     def to_json(self) -> dict[str, Any]:
         """What a script wants to know of it."""
         candidate, wheel = self.candidate, self.candidate.wheel
@@ -163,7 +168,7 @@ class NearMiss(msgspec.Struct, frozen=True):
     @property
     def reason(self) -> Diagnosis:
         """What keeps it from fitting."""
-        return next(reason for reason in self.best.reasons if reason.verdict is Verdict.MISFIT)
+        return self.best.broken[0]
 
     def to_json(self) -> dict[str, Any]:
         """Count, wheel and reason."""

@@ -94,6 +94,10 @@ class Version(Spelled):
         """The first number."""
         return int(self.text.split(".", 1)[0])
 
+    def reaches(self, floor: Version) -> bool:
+        """Whether a driver is as new; one that is named by only its branch, 525, stands for any driver of that branch."""
+        return self >= floor or self.text == str(floor.major)
+
     @property
     def _key(self) -> tuple[int, ...]:
         return self.numbers
@@ -115,7 +119,9 @@ class Platform(Spelled):
         """Read ``linux-x86_64``; :raises UsageError: where there is no dash."""
         system, dash, machine = text.partition("-")
         if not dash:
-            raise UsageError(f"'{text}' is not a platform: expected one such as linux-x86_64.")
+            raise UsageError(
+                f"'{text}' is not a platform: expected one such as linux-x86_64, windows-x86_64 or darwin-arm64."
+            )
         return cls(system, machine)
 
     def __str__(self) -> str:

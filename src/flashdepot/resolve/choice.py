@@ -16,7 +16,6 @@ from flashdepot.events import Events
 from flashdepot.facts.gpus import choose_architectures
 from flashdepot.kernels import oldest_gpu
 from flashdepot.model.candidate import Judged, Origin, Plan, WheelRequest
-from flashdepot.model.diagnosis import Verdict
 from flashdepot.model.host import HostRecord
 from flashdepot.model.limits import counted, duration
 from flashdepot.model.request import Gpus, LibraryRequest, Need
@@ -209,7 +208,7 @@ def _why_build(request: InstallRequest, plan: Plan) -> str:
 
 def _nothing(plan: Plan) -> IncompatibleError:
     reasons = [plan.fatal] if plan.fatal else []
-    reasons += [r for judged in plan.misfits for r in judged.reasons if r.verdict is Verdict.MISFIT]
+    reasons += [r for judged in plan.misfits for r in judged.broken]
     reasons += [miss.reason for miss in plan.near_misses]
     if not reasons:
         hint = "'flashdepot resolve' shows all that was considered."

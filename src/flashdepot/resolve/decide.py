@@ -253,5 +253,5 @@ def _distance(wants: str, has: str) -> int:
 
 
 def _numbers(text: str) -> int | None:
-    match = re.fullmatch(r"(\d+)(?:\.(\d+))?(?:\.(\d+))?(?:\.\d+)*", text) or re.fullmatch(r"cp(\d)(\d+)", text)
+    match = re.fullmatch(r"(\d+)(?:\.(\d+))?(?:\.(\d+))?(?:\.\d+)*", text) or re.fullmatch(r"cp(\d)(\d+)t?", text)
     return sum(int(number or 0) * 1000 ** (2 - place) for place, number in enumerate(match.groups())) if match else None

@@ -25,7 +25,17 @@ from flashdepot.model.manifest import Manifest, untested_of
 from flashdepot.model.request import AnyCuda, LibraryRequest, Need
 from flashdepot.model.selection import DEFAULT_FAMILY
 from flashdepot.model.target import Architecture, Platform, Version
-from flashdepot.model.wheel import COMMUNITY, FLASH_ATTN, INDEX, MADE_HERE, OFFICIAL, OURS, PIP, platform_tag
+from flashdepot.model.wheel import (
+    COMMUNITY,
+    FLASH_ATTN,
+    INDEX,
+    MADE_HERE,
+    OFFICIAL,
+    OURS,
+    PIP,
+    platform_tag,
+    version_key,
+)
 from flashdepot.resolve.decide import decide, never_fits, takable
 from flashdepot.resolve.facts import NamedFacts, override
 from flashdepot.resolve.library import resolve_library
@@ -99,18 +109,34 @@ class Help(msgspec.Struct, frozen=True):
 
 def helps(plan: Plan) -> tuple[Help, ...]:
     """Each change of one thing that gives a better answer than there is, the least time until usable first."""
-    if plan.again is None:
+    again = plan.again
+    if again is None:
         return ()
     now, found = plan.chosen, []
     changes = [{"allow": (_UNCERTAIN,)}] if plan.uncertain and now is None else []
     changes += [_options(m.reason.id, m.best.candidate.wheel, m.reason.expected, plan.facts) for m in plan.near_misses]
-    for options in filter(None, changes):
-        then = plan.again(changed(plan.request, options))
+    for options in (*filter(None, changes), *_of_another_torch(plan, again)):
+        then = again(changed(plan.request, options))
         if then and (now is None or (now.candidate.origin.compiles and not then[0].candidate.origin.compiles)):
             found.append(Help(options, len(then), then[0]))
     found.sort(key=lambda one: (one.first.verdict.rank, one.first.candidate.seconds))
     unique = {tuple(sorted((name, str(value)) for name, value in one.options.items())): one for one in reversed(found)}
     return tuple(one for one in found if one in unique.values())
+
+
+def _of_another_torch(plan: Plan, again: Callable[[WheelRequest], Sequence[Judged]]) -> Iterator[dict[str, Any]]:
+    """The newest torch for which there is a wheel, where the one that is there can never serve, or there is none."""
+    broken = {reason.id for judged in plan.misfits for reason in judged.broken}
+    if "torch-with-cuda" not in broken or not plan.facts.gpus:
+        return
+    wheels = [wheel for wheel in plan.published if wheel.torch and plan.request.allows(wheel.source)]
+    built = {(version_key(wheel.torch), wheel.cuda.partition(".")[0]): wheel for wheel in wheels}
+    for key in sorted(built, reverse=True):
+        options = _options("torch", built[key], "", plan.facts)
+        found = again(changed(plan.request, options))
+        if found and not found[0].candidate.origin.compiles:
+            yield options
+            return
 
 
 def changed(request: WheelRequest, options: Mapping[str, Any]) -> WheelRequest:
@@ -155,7 +181,7 @@ def _torch_cuda(wheel: PublishedWheel, facts: Environment) -> str | None:
 
 def _full(cuda: str) -> str:
     """A release of CUDA where a wheel names only a major version: any of it will do."""
-    return cuda if "." in cuda else {"12": "12.8"}.get(cuda, f"{cuda}.0")
+    return cuda if "." in cuda else {"11": "11.8", "12": "12.8"}.get(cuda, f"{cuda}.0")
 
 
 _TESTED = Platform("linux", "x86_64")
@@ -251,7 +277,7 @@ def _stored(request: WheelRequest, need: Need | None, origin: Origin, manifest: 
 def _to_build(request: WheelRequest, need: Need, ours: OwnWheels) -> Judged:
     wanted = need.request.gpus
     reasons = list(_build_place(request.facts, ours.host))
-    cuda, sass = provided_version(), wanted
+    cuda, sass = None, wanted
     try:
         driver, asked = request.facts.driver, asks_machine(need.cuda, ours.host.platform, request.facts.driver)
         machine = ours.equipped() if asked else ours.host
@@ -261,7 +287,8 @@ def _to_build(request: WheelRequest, need: Need, ours: OwnWheels) -> Judged:
             need = replace(need, cuda=OLDER_CUDA)
         sass = choose_sass(wanted, cuda, toolkit.codes if toolkit and toolkit.codes else codes_of(cuda))
     except FlashdepotError as error:
-        reasons.append(Diagnosis.misfit("toolchain", f"CUDA {cuda}", "no usable toolchain", error.message, error.hint))
+        wants = f"CUDA {cuda or provided_version()}"
+        reasons.append(Diagnosis.misfit("toolchain", wants, "no usable toolchain", error.message, error.hint))
     wheel = _our_wheel(need.request.upstream.version, cuda, _tag(ours.host, request.facts), sass)
     seconds = build_seconds(need.request.selection, len(sass), "shared", ours.capacity, request.bandwidth)
     untested = untested_of(unproven_code(need.request.selection, wanted))
@@ -315,9 +342,9 @@ def _tag(host: HostRecord, facts: Environment) -> str:
     return platform_tag(platform, row.libc_floor if row else None)
 
 
-def _our_wheel(version: str, cuda: Version, tag: str, sass: tuple[Architecture, ...]) -> PublishedWheel:
+def _our_wheel(version: str, cuda: Version | None, tag: str, sass: tuple[Architecture, ...]) -> PublishedWheel:
     codes = tuple(str(a) for a in sass)
-    return PublishedWheel(FLASH_ATTN, version, str(cuda), "", None, "py3", "none", tag, OURS, sass=codes)
+    return PublishedWheel(FLASH_ATTN, version, str(cuda or ""), "", None, "py3", "none", tag, OURS, sass=codes)
 
 
 def _judged(

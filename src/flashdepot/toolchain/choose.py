@@ -209,7 +209,7 @@ def _driver_serves_ours(platform: Platform, driver: Version | None) -> bool:
     """Whether a driver runs what the provided nvcc builds; the table of drivers has Linux and Windows only."""
     if driver is None or platform.system not in {"linux", "windows"}:
         return True
-    return driver >= driver_floor(provided_version().major, platform.system, compressed=True)
+    return driver.reaches(driver_floor(provided_version().major, platform.system, compressed=True))
 
 
 def _first_fit(
@@ -247,7 +247,7 @@ def _require_providable(
         older = "Update the driver, or name the folder of a toolkit of CUDA 12: --cuda DIR"
         raise IncompatibleError(
             f"The NVIDIA driver is {driver}; what nvcc {ours} builds needs {floor}.{found}",
-            hint=too_old if driver < oldest else older,
+            hint=older if driver.reaches(oldest) else too_old,
         )
     if not provides(host.platform):
         raise MissingToolError(
@@ -277,7 +277,7 @@ def _unfit(toolkit: CudaToolkit, host: HostRecord, wanted: Sequence[Architecture
         reason = f"{error.message} {error.hint}".rstrip(" .")
         itself = f"nvcc {version} "
         return reason.removeprefix(itself) if reason.startswith(itself) else f"does not serve: {reason}"
-    if driver is not None and driver < floor:
+    if driver is not None and not driver.reaches(floor):
         return f"builds what needs driver {floor}, and this machine's is {driver}"
     return ""
 
