@@ -10,7 +10,8 @@ from pathlib import Path
 
 from flashdepot.catalog.load import load_catalog
 from flashdepot.catalog.matrix import Summary, by_version, in_ranges, summaries
-from flashdepot.facts.gpus import driver_floor, host_compiler_limits, known_architectures
+from flashdepot.facts import table
+from flashdepot.facts.gpus import driver_floor, known_architectures
 from flashdepot.kernels import oldest_gpu
 from flashdepot.model.target import Version
 
@@ -92,7 +93,8 @@ def architecture_rows() -> Iterator[str]:
 def toolkit_row(release: Version) -> str:
     """The row of a CUDA release."""
     floors = [str(driver_floor(release.major, system, compressed=False)) for system in ("linux", "windows")]
-    compilers = [str(newest) for newest in host_compiler_limits(release)]
+    row = [row for row in table("compilers")["host_compiler"] if Version.parse(row["cuda"]) <= release][-1]
+    compilers = [str(row["gcc"]), str(row["clang"])]
     return f"| {' | '.join([f'CUDA {release}', *floors, *compilers])} |\n"
 
 

@@ -203,9 +203,10 @@ def build_library(
         linked = plan.linking.link(objects, folder)
         engine.linked()
         files = _library_files(plan, linked, folder)
-        for name, text in plan.licences.items():
-            files[f"share/licenses/{name}/LICENSE"] = _written(folder / f"licence-{name}", text)
-        manifest, files = _with_sbom(_manifest(plan, outcome, linked, files), files, folder)
+        manifest = _manifest(plan, outcome, linked, files)
+        files[SBOM_PLACE] = folder / "sbom.json"
+        files[SBOM_PLACE].write_bytes(sbom(manifest, manifest.name, manifest.upstream.version))
+        manifest = replace(manifest, files=(*manifest.files, _listed(SBOM_PLACE, files[SBOM_PLACE])))
         _require_unchanged(plan)
         depot.artifacts.store(manifest, files)
     return manifest, outcome
@@ -269,8 +270,9 @@ def _require_unchanged(plan: BuildPlan) -> None:
 def _library_files(plan: BuildPlan, linked: Linked, folder: Path) -> dict[str, Path]:
     headers = ("flash_attention.h", "flash_attention.hpp")
     files = {**{f"include/{name}": NATIVE / "include" / name for name in headers}, **linked.files}
-    for place, text in plan.linking.texts(plan.recipe.upstream.version).items():
-        files[place] = _written(folder / Path(place).name, text)
+    texts = {f"share/licenses/{name}/LICENSE": text for name, text in plan.licences.items()}
+    for place, text in (plan.linking.texts(plan.recipe.upstream.version) | texts).items():
+        files[place] = _written(folder / place.replace("/", "-"), text)
     return files
 
 
@@ -279,17 +281,13 @@ def _written(path: Path, text: str) -> Path:
     return path
 
 
-def _with_sbom(manifest: Manifest, files: Mapping[str, Path], folder: Path) -> tuple[Manifest, dict[str, Path]]:
-    """The manifest and files of a library with its bill of materials, which is made from the manifest."""
-    path = folder / "sbom.json"
-    path.write_bytes(sbom(manifest, manifest.name, manifest.upstream.version))
-    listed = ManifestFile(SBOM_PLACE, sha256_file(path), path.stat().st_size)
-    return replace(manifest, files=(*manifest.files, listed)), {**files, SBOM_PLACE: path}
+def _listed(place: str, path: Path) -> ManifestFile:
+    return ManifestFile(place, sha256_file(path), path.stat().st_size)
 
 
 def _manifest(plan: BuildPlan, outcome: BuildOutcome, linked: Linked, files: Mapping[str, Path]) -> Manifest:
     recipe = plan.recipe
-    listed = [ManifestFile(place, sha256_file(path), path.stat().st_size) for place, path in sorted(files.items())]
+    listed = [_listed(place, path) for place, path in sorted(files.items())]
     links = [ManifestFile(place, "", 0, link=name) for place, name in linked.links.items()]
     return Manifest(
         recipe_key=recipe.key,

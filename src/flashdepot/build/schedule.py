@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -13,9 +13,8 @@ from msgspec.structs import replace
 
 from flashdepot.errors import IntegrityError
 from flashdepot.files.atomic import read_record, write_record
-from flashdepot.kernels import default_family, family_of
+from flashdepot.kernels import family_of
 from flashdepot.model.recipe import Action, Estimate, Recipe
-from flashdepot.model.selection import ALL_FEATURES, Unit
 
 OUT_OF_MEMORY_FACTOR = 1.5
 OUT_OF_MEMORY_TRIES = 3
@@ -126,12 +125,6 @@ C_LAYER_FILES = 48
 
 HOST_SIDE = Estimate(4.0, GB // 2)
 """Of the host side of a unit: 3.3 to 3.7 s on average, 6.9 s at most, on 32 cores (2026-11-22)."""
-
-
-def costs(units: Iterable[Unit] | None = None) -> Sequence[Estimate]:
-    """What each of some units costs with all features and one architecture; ``None`` for all of a full build of the default family."""
-    asked = default_family().full() if units is None else units
-    return [family_of(unit.family).estimate(unit, ALL_FEATURES, 1, "shared") for unit in asked]
 
 
 def c_layer() -> list[Job]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from html import escape
 from pathlib import Path
@@ -197,14 +197,19 @@ def _plain(values: Iterable[str], *, newest_first: bool = False) -> list[_Option
 def _within(values: Iterable[str], parts: int) -> list[_Option]:
     """Versions, and before those that share their first ``parts`` numbers one option for all of them."""
     numbers = sorted((v for v in values if v != _NOT_SAID), key=by_version, reverse=True)
-    groups: dict[str, list[str]] = {}
-    for value in numbers:
-        groups.setdefault(".".join(value.split(".")[:parts]), []).append(value)
     options = []
-    for common, members in groups.items():
+    for common, members in _grouped(numbers, lambda value: ".".join(value.split(".")[:parts])):
         options.append(_Option(common if members == [common] else f"{common}.*", (common, *members)))
         options += [_Option(value, (value,)) for value in members if len(members) > 1 and value != common]
     return options
+
+
+def _grouped(values: Iterable[str], key: Callable[[str], str]) -> Iterable[tuple[str, list[str]]]:
+    """The values of each key, in the order in which they come."""
+    groups: dict[str, list[str]] = {}
+    for value in values:
+        groups.setdefault(key(value), []).append(value)
+    return groups.items()
 
 
 def _with_major(options: Iterable[_Option]) -> list[_Option]:
@@ -226,11 +231,8 @@ def _pythons(table: list[MatrixRow]) -> list[_Option]:
 
 def _platforms(values: Iterable[str]) -> list[_Option]:
     """Each system and processor, then those of its wheels that name the GNU libc they need."""
-    families: dict[str, list[str]] = {}
-    for value in values:
-        families.setdefault(value.partition(" (")[0], []).append(value)
     options = []
-    for family, members in families.items():
+    for family, members in _grouped(values, lambda value: value.partition(" (")[0]):
         options.append(_Option(family, (family, *members)))
         options += [_Option(value, (value,)) for value in members if value != family]
     return options

@@ -31,15 +31,6 @@ Reader = Callable[[Any], Page]
 """Reads a page's document; raises ValueError when it is not what it should be."""
 
 
-@dataclass(frozen=True)
-class Listed:
-    """All pages of a listing together, and how many of them had not changed."""
-
-    page: Page
-    pages: int
-    unchanged: int
-
-
 class Pages:
     """The pages of one source. Close it, or use it as a context manager.
 
@@ -68,15 +59,15 @@ class Pages:
     def __exit__(self, *_: object) -> None:
         self._session.close()
 
-    def read(self, reader: Reader) -> Listed:
-        """Read every page, following the links to the next.
+    def read(self, reader: Reader) -> tuple[Page, bool]:
+        """Read every page, following the links to the next; :returns: all of them together, and whether all were known.
 
         :raises NetworkError: when a page cannot be fetched or is not what it should be. Pages that were read are kept, so
             that the next attempt continues from there.
         """
         url = self._start
         seen: dict[str, _Kept] = {}
-        unchanged = 0
+        is_known = True
         while url:
             if url in seen or len(seen) == _MOST_PAGES:
                 raise NetworkError(
@@ -85,11 +76,11 @@ class Pages:
                 )
             kept, fresh = self._page(url, reader)
             seen[url] = kept
-            unchanged += not fresh
+            is_known = is_known and not fresh
             url = kept.next
         files = tuple(file for kept in seen.values() for file in kept.files)
         strange = tuple(line for kept in seen.values() for line in kept.strange)
-        return Listed(Page(files, strange), len(seen), unchanged)
+        return Page(files, strange), is_known
 
     def _page(self, url: str, reader: Reader) -> tuple[_Kept, bool]:
         path = self._folder / f"{sha256(url.encode()).hexdigest()[:32]}.json"

@@ -254,8 +254,7 @@ def _ask(source: Source, folder: Path, settings: IndexSettings, on_answer: Calla
     secret = os.environ.get("GITHUB_TOKEN", "") if github else ""
     token = PageToken(_GITHUB, secret) if secret else None
     with Pages(source.listing, folder / "pages", settings, token=token, on_answer=on_answer) as pages:
-        listed = pages.read(read)
-    return listed.page, listed.unchanged == listed.pages
+        return pages.read(read)
 
 
 def _ask_index(source: Source, settings: IndexSettings) -> Page:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -11,11 +10,10 @@ from pathlib import Path
 
 from flashdepot.depot.layout import DepotLayout, Fingerprint, key_of, mark_used, real_folders
 from flashdepot.errors import IntegrityError
-from flashdepot.files.atomic import disk_errors, protect
+from flashdepot.files.atomic import copy_hashed, disk_errors, protect
 from flashdepot.files.folders import KnownDigests
 from flashdepot.model.codec import is_digest
 
-_CHUNK = 1 << 20
 _NO_HARD_LINKS = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS}
 
 
@@ -107,17 +105,14 @@ class Blobs:
 
 def _copy(source: Path, destination: Path) -> str:
     """Copy a file into a new one and on to the disk, nothing is left of a failure; :returns: the SHA-256 of its bytes."""
-    hashed = hashlib.sha256()
     with source.open("rb") as reader:
         writer = destination.open("xb")
         try:
             with writer:
-                while chunk := reader.read(_CHUNK):
-                    hashed.update(chunk)
-                    writer.write(chunk)
+                digest = copy_hashed(reader, writer)
                 writer.flush()
                 os.fsync(writer.fileno())
         except BaseException:  # behind its end: Windows removes no file that is open
             destination.unlink(missing_ok=True)
             raise
-    return hashed.hexdigest()
+    return digest

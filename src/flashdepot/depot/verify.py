@@ -53,11 +53,7 @@ class _Verification:
     def __init__(self, depot: Depot) -> None:
         self._problems: list[str] = []
         self._depot = Depot(depot.root, on_problem=self._problems.append)  # knows no blob yet: reads them all
-        self._checked = 0
-        self._bytes = 0
-        self._folders = 0
-        self._folder_bytes = 0
-        self._skipped = 0
+        self._counts = dict.fromkeys(("checked", "bytes", "folders", "folder_bytes", "skipped"), 0)
 
     def run(self) -> VerifyReport:
         self._check_blobs()
@@ -71,15 +67,13 @@ class _Verification:
         for path in (*sorted(depot.layout.toolchains.glob("probe-*.json")), depot.layout.estimates):
             self._check_record(path, read_record)
         self._check_fetched()
-        return VerifyReport(
-            self._checked, self._bytes, self._folders, self._folder_bytes, self._skipped, tuple(self._problems)
-        )
+        return VerifyReport(**self._counts, problems=tuple(self._problems))
 
     def _check_blobs(self) -> None:
         for blob in self._depot.blobs.files():
             with contextlib.suppress(FileNotFoundError):
-                self._bytes += blob.stat().st_size
-                self._checked += 1
+                self._counts["bytes"] += blob.stat().st_size
+                self._counts["checked"] += 1
                 self._depot.blobs.find(key_of(blob))
 
     def _check_record(
@@ -91,7 +85,7 @@ class _Verification:
         except FileNotFoundError:
             return
         except NewerError:
-            self._skipped += 1
+            self._counts["skipped"] += 1
             return
         except IntegrityError as error:
             done = self._depot.layout.set_aside(path, seen)
@@ -101,7 +95,7 @@ class _Verification:
         self._count(problem)
 
     def _count(self, problem: str) -> None:
-        self._checked += 1
+        self._counts["checked"] += 1
         if problem:
             self._problems.append(problem)
 
@@ -112,10 +106,10 @@ class _Verification:
         trees.update(wheels.known_trees())
         for folder in (*_folders(layout.toolchains), *_folders(layout.upstreams)):
             self._count(_folder_problem(folder, trees.get(folder.name)))
-            self._folders += 1
+            self._counts["folders"] += 1
             for file in folder.rglob("*"):
                 with contextlib.suppress(FileNotFoundError):
-                    self._folder_bytes += 0 if file.is_dir() else file.lstat().st_size
+                    self._counts["folder_bytes"] += 0 if file.is_dir() else file.lstat().st_size
         for sdist in (sdist for family in FAMILIES for sdist in family.sources.published().values()):
             archive = layout.upstreams / sdist.filename
             with contextlib.suppress(FileNotFoundError):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from flashdepot.build.schedule import GB, Capacity, costs, foresee
+from flashdepot.build.schedule import GB, Capacity, foresee
 from flashdepot.diagnose.case import Case, Intention, blocker, misfit, note, warning
 from flashdepot.host.surroundings import usable_cores
-from flashdepot.kernels import default_family
+from flashdepot.kernels import default_family, family_of
 from flashdepot.model.diagnosis import Diagnosis
 from flashdepot.model.limits import counted, duration
 from flashdepot.model.selection import ALL_FEATURES, PROFILES, Selection
@@ -97,7 +97,8 @@ def memory(case: Case) -> Iterator[Diagnosis]:
     record = case.record
     if record.memory <= 0:
         return
-    peaks = [c.peak for c in costs(case.units)] or [0]
+    units = default_family().full() if case.units is None else case.units
+    peaks = [family_of(unit.family).estimate(unit, ALL_FEATURES, 1, "shared").peak for unit in units] or [0]
     limit = record.memory_facts.limit if record.memory_facts else None
     swap = record.memory_facts.swap if record.memory_facts and limit is None else 0
     least, most = min(peaks), max(peaks)

@@ -208,12 +208,6 @@ def driver_floor(cuda_major: int, system: str, *, compressed: bool) -> Version:
     raise IncompatibleError(f"CUDA {cuda_major} is not supported: builds are made with CUDA {known}.")
 
 
-def host_compiler_limits(release: Version) -> tuple[int | None, int | None]:
-    """The newest GCC and Clang (major versions) that a CUDA release accepts; ``None`` for a release before the table."""
-    rows = [row for row in table("compilers")["host_compiler"] if Version.parse(row["cuda"]) <= release]
-    return (rows[-1]["gcc"], rows[-1]["clang"]) if rows else (None, None)
-
-
 BUILD_TOOLS = (
     "winget install Microsoft.VisualStudio.2022.BuildTools --override "
     '"--passive --wait --add Microsoft.VisualStudio.Workload.VCTools --includeRecommended"'

@@ -44,6 +44,15 @@ def sha256_of(file: IO[bytes] | FileIO) -> str:
     return digest.hexdigest()
 
 
+def copy_hashed(source: IO[bytes], target: IO[bytes]) -> str:
+    """Copy the rest of an open file; :returns: the SHA-256 of what was copied."""
+    digest = hashlib.sha256()
+    while chunk := source.read(_CHUNK):
+        digest.update(chunk)
+        target.write(chunk)
+    return digest.hexdigest()
+
+
 def text_of(path: Path) -> str:
     """The text of a file; empty when it cannot be read."""
     try:

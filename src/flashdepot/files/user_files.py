@@ -14,13 +14,12 @@ from typing import IO
 import msgspec
 
 from flashdepot.errors import IntegrityError, UsageError
-from flashdepot.files.atomic import atomic_file, explain_disk_error, sha256_of, sync_folder
+from flashdepot.files.atomic import atomic_file, copy_hashed, explain_disk_error, sha256_of, sync_folder
 from flashdepot.files.directory import create_plain, is_plain_folder, open_plain, plain_path, status_of
 
 Written = Mapping[str, frozenset[str]]
 """What flashdepot wrote by place: the identities that a file there may have (see :attr:`OutputFile.identity`)."""
 
-_CHUNK = 1 << 20
 _DEVICES = frozenset({"CON", "PRN", "AUX", "NUL", *(f"{port}{n}" for port in ("COM", "LPT") for n in range(10))})
 """Names that Windows takes for devices, whatever suffix they have (Microsoft, "Naming Files, Paths, and Namespaces")."""
 
@@ -119,12 +118,8 @@ def _copy(content: bytes | Callable[[], Path], target: IO[bytes]) -> str:
     if isinstance(content, bytes):
         target.write(content)
         return hashlib.sha256(content).hexdigest()
-    hashed = hashlib.sha256()
     with open_plain(content()) as source:
-        while chunk := source.read(_CHUNK):
-            hashed.update(chunk)
-            target.write(chunk)
-    return hashed.hexdigest()
+        return copy_hashed(source, target)
 
 
 def rewrite_file(chosen: Path, name: str, change: Callable[[bytes], bytes], elsewhere: str) -> bool:

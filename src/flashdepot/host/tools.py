@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -87,7 +87,8 @@ def find_toolkits() -> tuple[CudaToolkit, ...]:
     """
     candidates: dict[str, tuple[str, Path]] = {}
     for found_by, nvcc in _candidates():
-        candidates.setdefault(os.path.realpath(nvcc), (found_by, nvcc))
+        if nvcc.is_file():
+            candidates.setdefault(os.path.realpath(nvcc), (found_by, nvcc))
     found: dict[str, CudaToolkit] = {}
     with ThreadPoolExecutor() as pool:
         for toolkit in pool.map(lambda candidate: identify_toolkit(candidate[1], candidate[0]), candidates.values()):
@@ -121,29 +122,19 @@ def _without_its_folder(nvcc: Path, root: Path, found_by: str) -> CudaToolkit | 
 
 
 def _candidates() -> Iterator[tuple[str, Path]]:
-    for variable in ("CUDA_HOME", "CUDA_PATH"):
-        if value := os.environ.get(variable):
-            yield from _if_file(variable, Path(value) / "bin" / _NVCC)
+    named = [(name, Path(os.environ[name])) for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
+    yield from ((name, folder / "bin" / _NVCC) for name, folder in named)
     if program := shutil.which("nvcc"):
         yield "PATH", Path(program)
-    for folder in _usual_places():
-        yield from _if_file(str(folder), folder / "bin" / _NVCC)
+    yield from ((str(folder), folder / "bin" / _NVCC) for folder in _usual_places())
 
 
 def _usual_places() -> list[Path]:
     if os.name == "nt":
         parent = Path(os.environ.get("ProgramFiles", r"C:\Program Files")) / "NVIDIA GPU Computing Toolkit" / "CUDA"  # noqa: SIM112
-        return _newest_first(parent, "v*")
-    return [Path("/usr/local/cuda"), *_newest_first(Path("/usr/local"), "cuda-*"), Path("/opt/cuda")]
+        return _newest_first(parent.glob("v*"))
+    return [Path("/usr/local/cuda"), *_newest_first(Path("/usr/local").glob("cuda-*")), Path("/opt/cuda")]
 
 
-def _newest_first(parent: Path, pattern: str) -> list[Path]:
-    def number(path: Path) -> tuple[int, ...]:
-        return tuple(int(n) for n in re.findall(r"\d+", path.name))
-
-    return sorted(parent.glob(pattern), key=number, reverse=True) if parent.is_dir() else []
-
-
-def _if_file(found_by: str, nvcc: Path) -> Iterator[tuple[str, Path]]:
-    if nvcc.is_file():
-        yield found_by, nvcc
+def _newest_first(folders: Iterable[Path]) -> list[Path]:
+    return sorted(folders, key=lambda path: tuple(map(int, re.findall(r"\d+", path.name))), reverse=True)

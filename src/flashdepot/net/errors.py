@@ -21,7 +21,6 @@ LONGEST_OF_ALL = 300.0
 
 _NOTED_WAIT = 2.0
 _TRANSIENT_STATUS = {408, 425, 429, 500, 502, 503, 504}
-_REFILLS = 100
 _T = TypeVar("_T")
 
 Note = Callable[[str], None]
@@ -32,14 +31,12 @@ class Patience:
 
     def __init__(self, on_note: Note = lambda _note: None) -> None:
         self._on_note = on_note
-        self._tries = self._refills = 0
+        self._tries = 0
         self._waited = 0.0
 
     def refill(self) -> None:
-        """Start counting again, since the last try got something; not forever."""
-        self._refills += 1
-        if self._refills <= _REFILLS:
-            self._tries = 0
+        """Start counting again, since the last try got something; the seconds that it waits in all are counted on."""
+        self._tries = 0
 
     def endure(self, error: requests.RequestException) -> None:
         """Wait before the next try; :raises requests.RequestException: the error, if it does not pass or came too often."""

@@ -148,7 +148,7 @@ def ask_release(address: WheelAddress, folder: Path) -> WheelAddress:
     server, secret = _servers()["https://github.com"], os.environ.get("GITHUB_TOKEN", "")
     token = PageToken(server, secret) if secret else None
     with Pages(url, folder, read_index_settings(), token=token) as pages:
-        files = pages.read(lambda release: read_github_releases([release])).page.files
+        files = pages.read(lambda release: read_github_releases([release]))[0].files
     found = next((file for file in files if unquote(file.url) == unquote(address.shown)), None)
     if found is None:
         raise NotThereError(f"{url} has no {address.filename}: it was never published, or was taken away.")
