@@ -111,7 +111,7 @@ def test_nvidia_gpus_are_counted_on_the_bus_and_their_sound_devices_are_not(tmp_
 
 @posix("table of mounts")
 def test_a_disk_is_that_of_the_nearest_folder_that_exists_and_has_its_type(tmp_path) -> None:
-    types = surroundings.mount_types(f"overlay / overlay rw 0 0\ntmpfs {tmp_path}/with\\040blank tmpfs rw 0 0\n")
+    types = {"/": "overlay", f"{tmp_path}/with blank": "tmpfs"}
     (tmp_path / "with blank").mkdir()
     found = surroundings.look("temp", tmp_path / "with blank" / "not" / "there", types)
     assert found is not None
@@ -124,6 +124,7 @@ def test_a_disk_is_that_of_the_nearest_folder_that_exists_and_has_its_type(tmp_p
 def test_the_limit_of_the_control_group_is_a_fact(tmp_path) -> None:
     put(tmp_path, "membership", "0::/box\n")
     put(tmp_path, "groups/box/memory.max", "1000000000\n")
+    put(tmp_path, "groups/box/memory.current", "5\n")
     facts = memory_facts(tmp_path / "groups", tmp_path / "membership")
     assert facts.limit == 10**9
     assert facts.total >= facts.available > 0

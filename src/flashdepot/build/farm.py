@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -220,21 +220,22 @@ class FarmExecutor:
         error = None
         if done.cost.status == 0:
             output.write_bytes(done.output)
-            error = next(self._wrongs(task, done, worker), None)
+            error = self._wrong(task, done, worker)
         return Ended(task, done.cost, output, done.inputs, worker, error)
 
     def _output(self, task: Task) -> Path:
         return self.work / f"{task.action.name}.handed{task.action.suffix}"
 
-    def _wrongs(self, task: Task, done: Done, worker: str) -> Iterator[FlashdepotError]:
+    def _wrong(self, task: Task, done: Done, worker: str) -> FlashdepotError | None:
         for file, digest in (done.inputs or {}).items():
             if not task.action.ignores(file) and (here := self.digest(file)) != digest:
-                yield IntegrityError(
+                return IntegrityError(
                     f"{task.action.name}: the worker {worker} read {file} with SHA-256 {digest}, and here it has "
                     f"{here or 'no such file'}.",
                     hint="A worker must not use files of its own machine. Was a source changed while it was compiled? "
                     "Then run the same command again.",
                 )
+        return None
 
     def _hear(self) -> None:
         """Read what workers report: what they have begun, the memory that it holds, and notes."""

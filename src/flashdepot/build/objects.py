@@ -22,7 +22,7 @@ from flashdepot.model.codec import digest_of
 from flashdepot.model.limits import Limits
 from flashdepot.model.recipe import Action, Recipe, ToolchainId, filled_in
 from flashdepot.model.target import Platform
-from flashdepot.toolchain.choose import Toolchain, probe_toolchain
+from flashdepot.toolchain.choose import Toolchain, takes_source_name
 from flashdepot.toolchain.linked import Linked
 from flashdepot.toolchain.nvcc import HOST_FLAGS
 from flashdepot.toolchain.targets import DLL_IMPORTS, DLL_START, TargetSpec, cxx_words, target_of
@@ -36,9 +36,9 @@ def compilers_of(toolchain: Toolchain, identity: ToolchainId, platform: Platform
     """
     nvcc = toolchain.nvcc
     here = tuple(filled_in(flag, {"native": str(NATIVE)}) for flag in HOST_FLAGS)
-    result = probe_toolchain(toolchain, identity, folder, here)
+    named = takes_source_name(toolchain, identity, folder, here)
     *device, zig = identity.tools
-    return Compilers(nvcc.version, nvcc.options, target_of(platform), tuple(device), zig, result.source_name)
+    return Compilers(nvcc.version, nvcc.options, target_of(platform), tuple(device), zig, named)
 
 
 def make_objects(

@@ -227,11 +227,9 @@ def libc_version() -> Version | None:
 
 def _os_name() -> str:
     try:
-        lines = Path("/etc/os-release").read_text().splitlines()
+        return platform.freedesktop_os_release()["PRETTY_NAME"]
     except OSError:
         return f"{platform.system()} {platform.release()}"
-    fields = dict(line.split("=", 1) for line in lines if "=" in line)
-    return fields.get("PRETTY_NAME", platform.system()).strip('"')
 
 
 def saved_host(path: Path) -> HostRecord:

@@ -8,7 +8,7 @@ import platform
 import re
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from flashdepot.binary.elf import ElfFile, version_floor
@@ -109,9 +109,6 @@ def programs() -> Mapping[str, str]:
     return {name: place for name in PROGRAMS if (place := shutil.which(name))}
 
 
-_MOUNTS = Path("/proc/self/mounts")
-
-
 def probe_disks(depot: Path | None) -> tuple[Disk, ...]:
     """The disks of the temporary folder, the user's cache and the depot (the cache's own when none is named).
 
@@ -123,7 +120,9 @@ def probe_disks(depot: Path | None) -> tuple[Disk, ...]:
         import tempfile  # noqa: PLC0415  (few are asked for their space)
 
         places = {"temp": Path(tempfile.gettempdir()), **places}
-    types = mount_types(text_of(_MOUNTS))
+    import psutil  # noqa: PLC0415  (as above)
+
+    types = {mount.mountpoint: mount.fstype for mount in psutil.disk_partitions(all=True)}
     return tuple(disk for use, place in places.items() if (disk := look(use, place, types)))
 
 
@@ -136,12 +135,6 @@ def look(use: str, place: Path, types: Mapping[str, str]) -> Disk | None:
         return Disk(use, str(place), shutil.disk_usage(there).free, _type_of(there, types), str(there.stat().st_dev))
     except OSError:
         return None
-
-
-def mount_types(mounts: str) -> Mapping[str, str]:
-    """File system types by mount point, from the text of ``/proc/self/mounts``, which spells blanks by their octal code."""
-    rows = (line.split() for line in mounts.splitlines())
-    return {row[1].replace("\\040", " "): row[2] for row in rows if len(row) > 2}  # noqa: PLR2004
 
 
 def _type_of(place: Path, types: Mapping[str, str]) -> str:
@@ -189,7 +182,7 @@ _MEMORY = Path("/proc/meminfo")
 
 def usable_memory(cgroup: Path = _CGROUP, membership: Path = _SELF) -> int:
     """Bytes that new processes can take: what is available now, or what the control group leaves, if that is less."""
-    return min([_available(), *_group_headrooms(cgroup, membership)])
+    return min([_available(), *(max(0, limit - used) for limit, used in _group_limits(cgroup, membership))])
 
 
 def _available() -> int:
@@ -205,12 +198,7 @@ def memory_facts(cgroup: Path = _CGROUP, membership: Path = _SELF) -> MemoryFact
     import psutil  # noqa: PLC0415  (slow to import, and only builds need it)
 
     memory = psutil.virtual_memory()
-    limits = [
-        int(text)
-        for folder in _group_folders(cgroup, membership, "memory")
-        for name in ("memory.max", "memory.limit_in_bytes")
-        if (text := text_of(folder / name).strip()).isdecimal() and int(text) < memory.total
-    ]
+    limits = [limit for limit, _ in _group_limits(cgroup, membership) if limit < memory.total]
     try:
         swap = int(psutil.swap_memory().free)
     except (RuntimeError, OSError):  # Windows counts it by performance counters, which may be disabled
@@ -255,8 +243,8 @@ def crowding(jobs: int) -> float:
     return max(1.0, jobs / (own + _OF_A_SECOND_THREAD * (jobs - own)))
 
 
-def _group_headrooms(cgroup: Path, membership: Path) -> list[int]:
-    headrooms = []
+def _group_limits(cgroup: Path, membership: Path) -> Iterator[tuple[int, int]]:
+    """The limit of each group that has one, and the bytes of it that are used."""
     for folder in _group_folders(cgroup, membership, "memory"):
         for limit_name, used_name, cache_name in (
             ("memory.max", "memory.current", "inactive_file"),
@@ -265,8 +253,7 @@ def _group_headrooms(cgroup: Path, membership: Path) -> list[int]:
             limit, used = (text_of(folder / name).strip() for name in (limit_name, used_name))
             if limit.isdecimal() and used.isdecimal():
                 # Page cache counts as used, yet the kernel gives it back under pressure.
-                headrooms.append(max(0, int(limit) - int(used) + _statistic(folder / "memory.stat", cache_name)))
-    return headrooms
+                yield int(limit), int(used) - _statistic(folder / "memory.stat", cache_name)
 
 
 def _group_folders(cgroup: Path, membership: Path, controller: str) -> list[Path]:

@@ -303,32 +303,38 @@ def identify_toolchain(toolchain: Toolchain) -> ToolchainId:
 _PROBE = Path(__file__).with_name("probe.cu")
 
 
-class ProbeResult(msgspec.Struct, frozen=True):
-    """What the probe found out. ``source_name``: nvcc takes :data:`SOURCE_NAME`."""
-
+class _Answer(msgspec.Struct, frozen=True):
     source_name: bool
 
 
-def probe_toolchain(
-    toolchain: Toolchain, identity: ToolchainId, folder: Path, host_flags: Sequence[str]
-) -> ProbeResult:
-    """Compile a small CUDA source; the answer for these very programs is kept in ``folder``.
+def takes_source_name(toolchain: Toolchain, identity: ToolchainId, folder: Path, host_flags: Sequence[str]) -> bool:
+    """Compile a small CUDA source, and say whether nvcc takes :data:`SOURCE_NAME`.
+
+    The answer for these very programs is kept in ``folder``.
 
     :param host_flags: what nvcc is given for the host compiler's sake.
+    :raises MissingToolError: when it compiles nothing.
     """
     import tempfile  # noqa: PLC0415  (a choice compiles nothing)
 
+    from flashdepot.process.run import first_error  # noqa: PLC0415
+
     if os.name == "nt":  # nvcc does not run there, and the pinned one takes them
-        return ProbeResult(source_name=True)
+        return True
     kept = folder / f"probe-{digest_of([_PROBE.read_text(), *SOURCE_NAME, identity.to_json()])[:16]}.json"
     with contextlib.suppress(OSError, IntegrityError, ValueError):  # without a record, or with a damaged one: try again
-        return read(read_record(kept), ProbeResult)
+        return read(read_record(kept), _Answer).source_name
     with tempfile.TemporaryDirectory(prefix="flashdepot-probe-") as work:
         source_name = _compile(toolchain, Path(work), host_flags, SOURCE_NAME).status == 0
-        if not source_name:
-            _require(_compile(toolchain, Path(work), host_flags, ()), toolchain)
+        if not source_name and (done := _compile(toolchain, Path(work), host_flags, ())).status != 0:
+            nvcc, zig = toolchain.nvcc, toolchain.preprocessing
+            raise MissingToolError(
+                f"nvcc {nvcc.version} ({nvcc.root}) with zig {zig.version} ({zig.root}) cannot compile a twenty-line "
+                f"program:\n{first_error(done.output)}",
+                hint="Try the nvcc that flashdepot provides: --cuda 13.0",
+            )
     write_record(kept, {"source_name": source_name})
-    return ProbeResult(source_name)
+    return source_name
 
 
 def _compile(toolchain: Toolchain, work: Path, host_flags: Sequence[str], extra: Sequence[str]) -> Finished:
@@ -339,16 +345,3 @@ def _compile(toolchain: Toolchain, work: Path, host_flags: Sequence[str], extra:
     command = [*compiler, *host_flags, *(word.format(name="probe.cu") for word in extra)]
     command += ["-fatbin", "probe.cu", "-o", "probe.o"]
     return run(command, cwd=work, env=toolchain.whole_environment(), timeout=300)
-
-
-def _require(done: Finished, toolchain: Toolchain) -> None:
-    from flashdepot.process.run import first_error  # noqa: PLC0415  (a choice compiles nothing)
-
-    if done.status == 0:
-        return
-    nvcc, zig = toolchain.nvcc, toolchain.preprocessing
-    raise MissingToolError(
-        f"nvcc {nvcc.version} ({nvcc.root}) with zig {zig.version} ({zig.root}) cannot compile a twenty-line "
-        f"program:\n{first_error(done.output)}",
-        hint="Try the nvcc that flashdepot provides: --cuda 13.0",
-    )

@@ -46,11 +46,11 @@ OUTCOMES = {Verdict.FITS: Outcome.FITS, Verdict.UNCERTAIN: Outcome.UNKNOWN, Verd
 """What a verdict of fit is as a line of evidence."""
 
 
-def evidence_of(reason: Diagnosis | None, topic: str, seen: str, has: str, where: str = "") -> Evidence:
+def evidence_of(reason: Diagnosis | None, topic: str, seen: str, has: str) -> Evidence:
     """The line for what a rule of fit said; ``None`` says that it is kept."""
     if reason is None:
-        return Evidence(Outcome.FITS, topic, seen, has, where)
-    return Evidence(OUTCOMES[reason.verdict], topic, seen, has, where, str(reason.fix))
+        return Evidence(Outcome.FITS, topic, seen, has)
+    return Evidence(OUTCOMES[reason.verdict], topic, seen, has, fix=str(reason.fix))
 
 
 class Report(msgspec.Struct, frozen=True):

@@ -28,20 +28,23 @@ _OLD_ABI = re.compile(r"^_Z\w*?(?:RKSs|ESs|Ss$)")
 _TORCH_FILE = re.compile(r"(?:lib)?(?:c10|torch|shm)(?:_\w+)?\.(?:so|dll)")
 
 
-class InstalledTorch(msgspec.Struct, frozen=True):
+class _Symbols(msgspec.Struct, frozen=True):
+    torch: Torch
+
+    @property
+    def label(self) -> str:
+        """``torch 2.8.0+cu128``, ``torch 2.8``."""
+        return self.torch.label
+
+
+class InstalledTorch(_Symbols, frozen=True):
     """torch as the symbols of its libraries show it.
 
     ``new_abi`` says whether its ``std::string`` is the C++11 one; ``None`` is unknown.
     """
 
-    torch: Torch
     new_abi: bool | None
     exported: frozenset[str]
-
-    @property
-    def label(self) -> str:
-        """``torch 2.8.0+cu128``."""
-        return self.torch.label
 
     def exports(self, symbol: str) -> bool | None:
         """Whether one of its libraries exports a symbol."""
@@ -83,16 +86,10 @@ def abi_of(symbols: frozenset[str] | set[str]) -> bool | None:
     return False if any(_OLD_ABI.search(symbol) for symbol in symbols) else None
 
 
-class TabledTorch(msgspec.Struct, frozen=True):
+class TabledTorch(_Symbols, frozen=True):
     """A torch that is known only by its version: ``2.8``, ``2.6+cu126``."""
 
-    torch: Torch
     machine: str
-
-    @property
-    def label(self) -> str:
-        """``torch 2.8``."""
-        return self.torch.label
 
     @property
     def minor(self) -> Version:
