@@ -36,16 +36,15 @@ def test_the_torch_of_a_python_is_read_and_not_imported(tmp_path, python, symbol
 def test_of_several_files_the_worst_decides(tmp_path, python) -> None:
     good = forge.shared_library(tmp_path, name="good.so")
     bad = places.extension(tmp_path, SET_DEVICE_2_3, name="bad.so")
-    pointer = tmp_path / "pointer.so"
-    pointer.write_bytes(forge.LFS_POINTER)
+    (tmp_path / "pointer.so").write_bytes(forge.LFS_POINTER)
     assert check(good, "--python", python).returncode == 0
     assert check(good, bad, "--python", python).returncode == 4
-    done = check(good, bad, pointer, "--python", python, "--json")
+    done = check(tmp_path, "--python", python, "--json")  # a folder as in site-packages
     assert done.returncode == 6
     document = json.loads(done.stdout)
     assert document["status"] == "damaged"
-    assert [file["verdict"] for file in document["files"]] == ["fits", "does not fit", "damaged"]
-    line = document["files"][1]["evidence"][0]
+    assert [file["verdict"] for file in document["files"]] == ["does not fit", "fits", "damaged"]
+    line = document["files"][0]["evidence"][0]
     assert set(line) == {"outcome", "topic", "where", "seen", "environment", "fix"}
 
 

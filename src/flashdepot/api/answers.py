@@ -68,7 +68,7 @@ def check(
     What is named of the environment counts, and where nothing is, what is here or in the record.
 
     :param files: wheels, libraries, and folders: one that :func:`get` wrote, of which both libraries are read, one that
-        :func:`vendor` wrote, of which those for the environment's system are, or one with wheels in it.
+        :func:`vendor` wrote, of which those for the environment's system are, one with wheels in it, or an installed package.
     :param python: an interpreter or the folder of an environment, whose torch is read; the one that is meant here when
         it is not given.
     :param named: facts in place of those that are found.
@@ -89,13 +89,17 @@ def check(
     return reports
 
 
+_LIBRARY = re.compile(r"\.(so(\.\d+)*|pyd|dll)$")
+
+
 def _files_in(folder: Path, place: Place) -> list[Path]:
     from flashdepot.link.vendor_folder import read_index  # noqa: PLC0415  (files are the usual question)
 
     if wheels := sorted(folder.glob("*.whl")):
         return wheels
     if (index := read_index(folder)) is None:
-        return _libraries_in(folder)
+        installed = [path for path in sorted(folder.rglob("*")) if _LIBRARY.search(path.name)]
+        return _libraries_in(folder) if (folder / "manifest.json").exists() or not installed else installed
     here = [target for target in index.targets if target.platform == place.host.platform] or index.targets
     return [path for target in here for path in _libraries_in(folder / target.folder)]
 

@@ -50,7 +50,7 @@ def check(files: tuple[Path, ...], given: Given) -> View:
 
     Reads only the files' bytes: GPU architectures, torch symbols and C++ ABI, C and C++ library versions, needed
     libraries, tags, digests. Nothing is loaded and no GPU is needed. DIR is what 'flashdepot get' or 'vendor'
-    wrote, or has wheels in it.
+    wrote, has wheels in it, or is the folder of an installed package.
 
     Exit status: 0 fits, 3 cannot tell, 4 does not fit, 6 damaged; the worst of several files.
     """
