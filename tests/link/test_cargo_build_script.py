@@ -176,6 +176,7 @@ def test_a_depot_without_a_library_is_a_warning_with_the_way_out(answering) -> N
     warning = next(line for line in done.stdout.splitlines() if line.startswith("cargo:warning="))
     assert "flashdepot link flags' gave none" in warning
     assert "FLASHDEPOT_GET=1" in warning
+    assert "FLASHDEPOT_BUILD=always" in answering("", 8, FLASHDEPOT_GET="1").stdout
     nowhere = answering("", FLASHDEPOT="/nowhere/flashdepot")
     assert "'/nowhere/flashdepot' cannot be run" in nowhere.stdout
 

@@ -156,7 +156,13 @@ fn from_flashdepot() -> Result<PathBuf, String> {
     {
         command.args(["--target", &system]);
     }
-    let instead = "Set FLASHDEPOT_LIB_DIR to the folder that 'flashdepot get' prints, or FLASHDEPOT_GET=1 to get one.";
+    let further = if may_get {
+        "FLASHDEPOT_BUILD=always to build it"
+    } else {
+        "FLASHDEPOT_GET=1 to get one"
+    };
+    let instead =
+        format!("Set FLASHDEPOT_LIB_DIR to the folder that 'flashdepot get' prints, or {further}.");
     let done = command.output().map_err(|error| {
         format!("no library was named, and '{program}' cannot be run: {error}. {instead}")
     })?;
