@@ -102,6 +102,11 @@ def test_without_a_choice_the_exit_code_and_the_page_say_what_is_in_the_way(
 @posix("C library to ask for")
 @pytest.mark.parametrize("verb", ["resolve", "lock"])
 def test_a_missing_fact_ends_in_the_command_that_tells_it(flashdepot_at, tmp_path, verb) -> None:
+    unknown_abi = ("--torch", "2.6+own", "--torch-cuda", "12.4", "--python-tag", "cp311", "--gpu", "9.0")
+    *_, last = (
+        flashdepot_at("resolve", *unknown_abi, "--driver", "580", "--source", "official").stdout.rstrip().splitlines()
+    )
+    assert flashdepot_at("resolve", *last.split()[2:]).returncode == 0
     asked = (verb, "--torch", "2.9", "--python-tag", "cp311", "--glibc", "2.35")
     done = flashdepot_at(*asked)
     assert done.returncode == 3
@@ -122,6 +127,11 @@ def test_without_pytorch_here_the_answer_ends_in_the_command_that_gets_it(
     last = done.stdout.rstrip().splitlines()[-1]
     assert "pip install " in last
     assert last.endswith(" --upgrade torch")
+    fitting = flashdepot_at("resolve", "--python", python, "--torch", "2.8", "--torch-cuda", "12.8", "--cxx11abi", "--gpu",
+        "9.0", "--driver", "580", "--platform", "linux-x86_64", "--glibc", "2.35", "--python-tag", "3.12")  # fmt: skip
+    assert fitting.stdout.splitlines()[-1].startswith(
+        f"  {joined(['flashdepot', 'install', '--python', python])} --wheel "
+    )
 
 
 def test_nobody_on_windows_is_shown_a_wheel_for_linux(flashdepot_at) -> None:

@@ -144,8 +144,8 @@ class Question(msgspec.Struct, frozen=True):
                 named = {"wheel": wheel.url, "sha256": wheel.sha256}
                 return str(Command("install", {"python": given.python, "depot": self.depot, **named}))
             return str(Command("install", {**here, "source": (OURS,), "upstream": self.version, **compiles}))
-        if wheel.url and not wheel.sha256:  # the record of its release is asked then; pip would take any bytes
-            return str(Command("install", {"wheel": wheel.url}))
+        if wheel.url and (given.python or not wheel.sha256):  # the record of its release is asked; pip takes any bytes
+            return str(Command("install", {"python": given.python, "wheel": wheel.url, "sha256": wheel.sha256}))
         if wheel.url:
             return joined(["pip", "install", f"{wheel.url}#sha256={wheel.sha256}"])
         facts = plan.facts

@@ -183,7 +183,7 @@ def verify(depot: Depot) -> View:
     document = fields(report, "checked", "bytes", "folders", "folder_bytes", "problems")
     said = (
         f"{report.checked - report.folders} stored files and records ({size(report.bytes)}), "
-        f"{report.folders} folders of compilers and sources ({size(report.folder_bytes)}), every byte read: "
+        f"{counted(report.folders, 'folder')} of compilers and sources ({size(report.folder_bytes)}), every byte read: "
         f"{counted(len(report.problems), 'problem') if report.problems else 'no problems'}."
     )
     error = IntegrityError(

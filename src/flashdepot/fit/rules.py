@@ -157,7 +157,7 @@ def _judge_musl(facts: Environment, need: LibcNeed) -> Diagnosis | None:
         return None
     if facts.libc_name is None and facts.libc is None:
         text = "It needs the C library musl, and the one here is not known."
-        return Diagnosis.uncertain("libc", "musl", "", text, "--platform musllinux_1_2_x86_64, or --glibc 2.35")
+        return Diagnosis.uncertain("libc", "musl", "", text, "--glibc 2.35")
     has = facts.libc_name or "glibc"
     text = f"It needs the C library {need.name}, and this system has {has}; PyTorch itself has no wheels for musl."
     fix = "Use a distribution with the GNU C library (Debian, Ubuntu)."
@@ -323,9 +323,10 @@ def judge_cxx11_abi(facts: Environment, need: AbiNeed) -> Diagnosis | None:
         has = _spell(torch.cxx11_abi) or "not known"
         return Diagnosis.uncertain("cxx11-abi", "not known", has, text, "flashdepot check FILE, after fetching it")
     if torch.cxx11_abi is None:
-        text = f"It is built with {_ABI[need.new]}, and that of torch {torch.version} is not known."
-        fix = "--cxx11abi or --no-cxx11abi: python -c 'import torch; print(torch.compiled_with_cxx11_abi())'"
-        return Diagnosis.uncertain("cxx11-abi", _spell(need.new), "", text, fix)
+        text = (
+            f"It is built with {_ABI[need.new]}; torch.compiled_with_cxx11_abi() tells that of torch {torch.version}."
+        )
+        return Diagnosis.uncertain("cxx11-abi", _spell(need.new), "", text, "--cxx11abi")
     if need.new == torch.cxx11_abi:
         return None
     text = f"It is built with {_ABI[need.new]}, and torch {torch.version} with {_ABI[torch.cxx11_abi]}."

@@ -98,7 +98,7 @@ def probe_python(program: Path) -> PythonEnvironment:
         found = read(answer.document, PythonEnvironment)
     except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:
         raise UsageError(
-            f"'{program}' does not answer like a Python: {answer.last_words}.",
+            f"'{program}' does not answer like a Python: {answer.last_words.rstrip('.')}.",
             hint="Name an interpreter of Python 3.7 or newer: --python /path/to/python",
         ) from error
     installers = ("uv", *found.installers) if shutil.which("uv") else found.installers

@@ -191,7 +191,7 @@ def _published(judged: Judged, plan: Plan) -> Choice:
     address = WheelAddress(source, candidate.name, wheel.url, wheel.sha256, wheel.size)
     seen = "" if judged.verified else _UNSEEN
     doubt = f"; its bytes must tell: {judged.reasons[0].text}" if judged.reasons else ""
-    why = f"the first of {len(plan.ranked)} that may be taken, of {plan.considered}{doubt}{seen}"
+    why = f"the first of {len(plan.ranked)} that may be taken, of {plan.considered:,}{doubt}{seen}"
     return Choice(address, why, lock=Lock.of(candidate, plan.facts))
 
 
@@ -212,8 +212,8 @@ def _nothing(plan: Plan) -> IncompatibleError:
     reasons += [miss.reason for miss in plan.near_misses]
     if not reasons:
         hint = "'flashdepot resolve' shows all that was considered."
-        return IncompatibleError(f"None of {plan.considered} wheels fits here.", hint=hint)
-    considered = f"None of {plan.considered} wheels fits here: " if plan.considered else ""
+        return IncompatibleError(f"None of {plan.considered:,} wheels fits here.", hint=hint)
+    considered = f"None of {plan.considered:,} wheels fits here: " if plan.considered else ""
     kept_out = next((rejection.count for rejection in plan.rejections if rejection.rule == "source"), 0)
     others = f"\nOf other people {counted(kept_out, 'wheel')} may fit: --source community" if kept_out else ""
     return IncompatibleError(f"{considered}{reasons[0].text}", hint=f"{reasons[0].fix}{others}")

@@ -95,7 +95,7 @@ def _require_signed(address: str, body: bytes) -> None:
     if refused := refusal_of_index(address, RECORD_NAME, body, signed, settings):
         raise IntegrityError(
             f"{url} is not trusted: {refused.reason}.",
-            hint=f"{refused.hint} To take this index without signatures: flashdepot keys unsigned {address}",
+            hint=f"{refused.hint}\nTo take this index without signatures: flashdepot keys unsigned {address}",
         )
 
 
