@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import NamedTuple
 
 import msgspec
@@ -31,8 +30,6 @@ class PlaceNames(msgspec.Struct, frozen=True):
     """
 
     places: tuple[tuple[str, Path], ...]
-    flavour: ModuleType = os.path
-    """The rules for paths: ``posixpath`` or ``ntpath``."""
 
     @property
     def folders(self) -> dict[str, str]:
@@ -41,13 +38,13 @@ class PlaceNames(msgspec.Struct, frozen=True):
 
     def name(self, path: str) -> str:
         """The name of an absolute path that a compiler printed, which may hold ``..``."""
-        clean: str = self.flavour.normpath(path)
+        clean: str = os.path.normpath(path)
         for name, folder in self.places:
-            prefix = f"{folder}{self.flavour.sep}"
+            prefix = f"{folder}{os.sep}"
             # On Windows compilers print paths in capitals as they please.
-            if self.flavour.normcase(clean).startswith(self.flavour.normcase(prefix)):
-                return f"{{{name}}}/{clean[len(prefix) :].replace(self.flavour.sep, '/')}"
-        return clean.replace(self.flavour.sep, "/")
+            if os.path.normcase(clean).startswith(os.path.normcase(prefix)):
+                return f"{{{name}}}/{clean[len(prefix) :].replace(os.sep, '/')}"
+        return clean.replace(os.sep, "/")
 
     def path(self, name: str) -> Path:
         """The path that :meth:`name` gave this name; of several, the first that is there."""

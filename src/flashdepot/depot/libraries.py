@@ -49,30 +49,28 @@ class Artifacts:
 
     def stored(self) -> Iterator[StoredArtifact]:
         """Every artifact whose manifest can be read, in order of recipe key; the others are reported."""
-        for path in self.files():
-            try:
-                manifest, created = read_artifact(path)
-                last_used = datetime.fromtimestamp(path.stat().st_mtime, timezone.utc)
-            except FileNotFoundError:
-                continue
-            except NewerError as error:
-                self._on_problem(f"{error} It is left out. {error.hint}".rstrip())
-                continue
-            except (IntegrityError, OSError) as error:
-                self._on_problem(f"{error} It is left out; 'flashdepot depot verify' moves damaged ones away.")
-                continue
-            yield StoredArtifact(manifest, created, last_used)
+        return filter(None, map(self._read, self.files()))
 
     def manifests(self) -> Iterator[Manifest]:
         """The manifest of each of :meth:`stored`."""
         return (artifact.manifest for artifact in self.stored())
 
     def load(self, recipe_key: str) -> Manifest | None:
-        """The manifest of a recipe, ``None`` when there is none; :raises IntegrityError: when it cannot be read."""
+        """The manifest of a recipe; ``None`` when there is none, or when it cannot be read, which is reported."""
+        found = self._read(self._layout.artifact(recipe_key))
+        return None if found is None else found.manifest
+
+    def _read(self, path: Path) -> StoredArtifact | None:
         try:
-            return read_artifact(self._layout.artifact(recipe_key))[0]
+            manifest, created = read_artifact(path)
+            return StoredArtifact(manifest, created, datetime.fromtimestamp(path.stat().st_mtime, timezone.utc))
         except FileNotFoundError:
-            return None
+            pass
+        except NewerError as error:
+            self._on_problem(f"{error} It is left out. {error.hint}".rstrip())
+        except (IntegrityError, OSError) as error:
+            self._on_problem(f"{error} It is left out; 'flashdepot depot verify' moves damaged ones away.")
+        return None
 
     def store(self, manifest: Manifest, files: Mapping[str, Path]) -> None:
         """Keep an artifact: first its files, last its manifest, so that no manifest is ever without its files.

@@ -126,9 +126,8 @@ class Depot:
 
     def load_intact(self, recipe_key: str) -> Manifest | None:
         """The manifest of a recipe whose files are all there and right; ``None`` when it must be made, or made again."""
-        return next(
-            (m for m in self.artifacts.manifests() if m.recipe_key == recipe_key and self.libraries.intact(m)), None
-        )
+        manifest = self.artifacts.load(recipe_key)
+        return manifest if manifest is not None and self.libraries.intact(manifest) else None
 
     def export(self, manifest: Manifest, destination: Path) -> Path:
         """Copy a library into a folder outside the depot; see :func:`flashdepot.depot.export.export`."""

@@ -20,7 +20,7 @@ from flashdepot.model.host import CudaToolkit, HostRecord
 from flashdepot.model.recipe import Tool, ToolchainId
 from flashdepot.model.request import AnyCuda, CudaChoice
 from flashdepot.model.target import Architecture, Platform, Version
-from flashdepot.toolchain.nvcc import SOURCE_NAME, Nvcc, inspect, known, named_root
+from flashdepot.toolchain.nvcc import SOURCE_NAME, Nvcc, inspect, known, named_root, tools_of
 from flashdepot.toolchain.wheels import pinned_toolkit, provided_version, provides
 
 if TYPE_CHECKING:
@@ -290,7 +290,8 @@ def _same_release(found: Version, asked: Version) -> bool:
 def identify_toolchain(toolchain: Toolchain) -> ToolchainId:
     """Versions and SHA-256 of nvcc's programs and of zig, which links as well, read from their files."""
     nvcc, tools = toolchain.nvcc, []
-    for path, digest in zip(nvcc.tools, sha256_files(nvcc.tools), strict=True):
+    paths = tools_of(nvcc.root)
+    for path, digest in zip(paths, sha256_files(paths), strict=True):
         if digest is None:
             raise MissingToolError(
                 f"{path} cannot be read, and what it builds is known by its bytes.",

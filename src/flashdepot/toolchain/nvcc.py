@@ -55,17 +55,12 @@ class Nvcc(msgspec.Struct, frozen=True):
         folders = (self.root / "include", *sorted(self.root.glob("targets/*/include")))
         return tuple(folder for folder in folders if (folder / "cuda_runtime.h").is_file())
 
-    @property
-    def tools(self) -> tuple[Path, ...]:
-        """Every program, settings file and library of device code that takes part in a compile, headers aside.
-
-        No list of what a compiler read has these, so their bytes are part of every key.
-        """
-        return tools_of(self.root)
-
 
 def tools_of(root: Path) -> tuple[Path, ...]:
-    """See :attr:`Nvcc.tools`."""
+    """Every program, settings file and library of device code that takes part in a compile, headers aside.
+
+    No list of what a compiler read has these, so their bytes are part of every key.
+    """
     exe = _program(root).suffix
     programs = [root / "bin" / f"{name}{exe}" for name in ("nvcc", "cudafe++", "ptxas", "fatbinary")]
     nvvm = root / "nvvm"
@@ -128,7 +123,7 @@ def inspect(root: Path) -> Nvcc:
         newest_gcc=int(gcc[1]) if gcc else None,
         newest_clang=int(clang[1]) - 1 if clang else None,
     )
-    needed = [*found.tools, found.include / "cuda_runtime.h", found.include / "cuda_fp16.h"]
+    needed = [*tools_of(root), found.include / "cuda_runtime.h", found.include / "cuda_fp16.h"]
     missing = [path.relative_to(root).as_posix() for path in needed if not path.is_file()]
     return replace(found, missing=tuple(missing))
 
