@@ -8,7 +8,7 @@ work; upstream's grid has as many, at its end.
 
 import cutlass
 import cutlass.cute as cute
-from cutlass import Boolean, Int32
+from cutlass import Boolean, Int32, const_expr
 from flash_attn.cute.tile_scheduler import SingleTileVarlenScheduler, WorkTileInfo
 from traced import seeing
 
@@ -54,6 +54,8 @@ def found(decoder, block):
     head = inside // slots
     tile = inside - head * slots
     has_work = head < decoder.num_head
+    if const_expr(decoder.lpt):
+        tile, head = last_rows_first(decoder, cutlass.select_(has_work, inside, Int32(0)), slots)
     rows = decoder.mCuSeqlensQ[sequence + 1] - decoder.mCuSeqlensQ[sequence]
     has_work = has_work & (tile * decoder.tile_shape_mn[0] < rows)
     return cutlass.select_(has_work, tile, Int32(0)), cutlass.select_(has_work, head, Int32(0)), sequence, has_work

@@ -124,6 +124,8 @@ def forward(job: dict[str, Any]) -> Entry:
     kind = together(_Forward) if job["several_heads"] else _Forward
     if job["walks"]:
         kind = walking(kind, falling=job["falling"], o_apart=job["o_apart"])
+    elif job["layout"] in ("packed", "paged_packed"):
+        kind = searching(kind, flash_fwd_sm90)
     if job["layout"] in ("packed", "used"):
         kind = bounded(kind, flash_fwd_sm90, q_too=False)
     if job["blocks"] > 1:
