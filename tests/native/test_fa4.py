@@ -212,10 +212,18 @@ def test_packed_sequences_get_them_by_the_mean_of_their_queries(halves: Stub, to
     assert launch["kind"] == f"fwd_d128_bf16_packed_full{'_half' if is_half else ''}"
 
 
-@pytest.mark.parametrize(("total", "name"), [(4 * 724, "causal"), (4 * 725, "causal_long"), (3, "causal")])
-def test_packed_sequences_are_long_by_the_mean_of_their_keys(stub: Stub, total: int, name: str) -> None:
+@pytest.mark.parametrize(
+    ("total", "longest", "name"),
+    [
+        (4 * 1448, 9000, "causal"), (4 * 1449, 9000, "causal_long"), (3, 9000, "causal"),
+        (4 * 2000, 2897, "causal"), (4 * 2000, 2898, "causal_long"),
+    ],
+)  # fmt: skip
+def test_packed_sequences_are_long_by_the_mean_of_their_keys_and_the_longest(
+    stub: Stub, total: int, longest: int, name: str
+) -> None:
     packed = {"total_q": 7, "total_k": total, "cu_seqlens_q": 0x1000, "cu_seqlens_k": 0x2000}
-    launch = forward(stub, batch=4, seqlen_q=40, seqlen_k=9000, **packed, flags=Flag.CAUSAL, family=Family.FA4)
+    launch = forward(stub, batch=4, seqlen_q=40, seqlen_k=longest, **packed, flags=Flag.CAUSAL, family=Family.FA4)
     assert launch["kind"] == f"fwd_d128_bf16_packed_{name}"
     assert ("blocks" in launch) == (name == "causal")
 
@@ -682,19 +690,23 @@ def test_the_backward_pass_is_prepared_and_finished_by_kernels_with_its_tiles(
 
 
 @pytest.mark.parametrize(
-    ("batch", "longest", "total", "sums"),
-    [(2, 500, 0, True), (33, 500, 0, False), (33, 500, 16500, False), (2, 5824, 7365, True)],
-)
+    ("batch", "longest", "total", "heads_k", "mask", "sums"),
+    [
+        (2, 500, 0, 2, "full", True), (33, 500, 0, 2, "full", False), (33, 500, 16500, 2, "full", False),
+        (2, 5824, 7365, 2, "full", True), (3, 2769, 4004, 4, "causal", True), (30, 1000, 24000, 4, "causal", False),
+    ],
+)  # fmt: skip
 def test_dk_and_dv_of_several_query_heads_are_summed_in_memory_only_for_too_few_blocks(
-    stub: Stub, batch: int, longest: int, total: int, sums: bool
+    stub: Stub, batch: int, longest: int, total: int, heads_k: int, mask: str, sums: bool
 ) -> None:
     packed = {"cu_seqlens_q": 0x3000, "cu_seqlens_k": 0x4000, "total_q": total, "total_k": total} if total else {}
-    asked = {"batch": batch, "seqlen_q": longest, "seqlen_k": longest, "heads_q": 8, "heads_k": 2, "softmax_d": None}
+    asked = {"batch": batch, "seqlen_q": longest, "seqlen_k": longest, "heads_q": 8, "heads_k": heads_k}
+    asked |= {"softmax_d": None, "flags": Flag.CAUSAL if mask == "causal" else 0}
     args = backward_args(device=H100, head_dim=128, workspace=0x7000_0000, workspace_bytes=1 << 40, **asked, **packed)
     assert stub.bwd(args).status is Status.OK
     kinds = [entry["kind"] for entry in stub.launches()]
     layout = "packed" if total else "dense"
-    names = ["pre_d128_bf16_{}_m64", f"bwd_d128_bf16_{{}}_full{'_gqa' * sums}", "dq_d128_bf16_{}_m64"]
+    names = ["pre_d128_bf16_{}_m64", f"bwd_d128_bf16_{{}}_{mask}{'_gqa' * sums}", "dq_d128_bf16_{}_m64"]
     main, finish = [name.format(layout) for name in names], [f"dkv_d128_bf16_{layout}"] * 2
     assert kinds == ["zero_sums", *main, *finish] if sums else kinds == main
 

@@ -80,9 +80,12 @@ std::int32_t length_of(const Problem &problem) {
   if (!problem.packed()) {
     return std::min(problem.seqlen_q, problem.seqlen_k);
   }
-  const std::int64_t mean =
-      problem.paged() ? problem.seqlen_k : problem.total_k / std::max(problem.batch, 1);
-  return static_cast<std::int32_t>(mean);
+  if (problem.paged()) {
+    return problem.seqlen_k;
+  }
+  const auto mean = static_cast<std::int32_t>(problem.total_k / std::max(problem.batch, 1));
+  // By a causal mask those for long ones suit unequal sequences: they are faster for equal ones from twice as many keys on.
+  return mask_of(problem) == Mask::causal ? std::min(mean, problem.seqlen_k / 2) : mean;
 }
 
 // By which the tiles of query rows are chosen. One query each is what parts.cpp has figures for.
