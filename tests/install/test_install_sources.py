@@ -9,7 +9,7 @@ from urllib.parse import unquote
 import pytest
 
 from flashdepot.catalog.load import Collection, Listing, encode
-from flashdepot.model.candidate import Origin, PublishedWheel, WheelRequest
+from flashdepot.model.candidate import Candidate, Origin, PublishedWheel, WheelRequest
 from flashdepot.model.environment import Environment
 from flashdepot.resolve.decide import candidate_of
 from flashdepot.resolve.lock import LOCK_NAME, Lock, read_lock, write_lock
@@ -298,8 +298,8 @@ def test_a_lock_pins_a_stored_library_too(command, published, depot, environment
     wheel = PublishedWheel(
         "flash-attn", "9.9.9", "13.0", "", None, "py3", "none", "any", "ours", "", 0, "", True, ("80",), ""
     )
-    locked = Lock("flash_attn-9.9.9-py3-none-any.whl", wheel, Environment(), manifest.recipe_key)
-    write_lock(tmp_path / LOCK_NAME, locked)
+    stored = Candidate(Origin.DEPOT, "flash_attn-9.9.9-py3-none-any.whl", wheel, 0.0, recipe_key=manifest.recipe_key)
+    write_lock(tmp_path / LOCK_NAME, Lock.of(stored, Environment()))
     planned = command("--locked", "--dry-run", "--json")
     assert json.loads(planned.out)["recipe_key"] == manifest.recipe_key
     depot.artifacts.remove(manifest.recipe_key)

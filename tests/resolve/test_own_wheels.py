@@ -77,7 +77,7 @@ def test_a_stored_library_is_locked_by_its_recipe(depot, tmp_path) -> None:
     (stored,) = own(depot, families="fa2")
     write_lock(tmp_path / "flashdepot.lock", lock_decision(stored, H100.request, accept_unverified=False))
     lock = read_lock(tmp_path / "flashdepot.lock")
-    assert (lock.origin, lock.recipe_key) == (Origin.DEPOT, stored.candidate.recipe_key)
+    assert (lock.origin, lock.wheel.recipe_key) == (Origin.DEPOT, stored.candidate.recipe_key)
     assert not lock.needs_digest
     assert judge_lock(lock, H100.request) == ()
     older = replace(H100.request, facts=override(H100.facts, NamedFacts(glibc="2.28", torch="2.5.1+cu118")))

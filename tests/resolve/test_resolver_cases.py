@@ -66,4 +66,4 @@ def test_the_lock_that_is_shown_is_one(tmp_path) -> None:
     name = re.findall(r'filename = "(.*)"', shown)[0].replace("+", "%2B")
     path = tmp_path / "flashdepot.lock"
     path.write_text(shown.replace("https://...", f"https://example.org/{name}").replace('"..."', f'"{"ab" * 32}"'))
-    assert Lock.from_toml(read_toml(path)).wheel.torch == "2.8"
+    assert Lock.from_toml(read_toml(path)).wheel.published().torch == "2.8"

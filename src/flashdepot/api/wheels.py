@@ -287,7 +287,7 @@ def lock(
     if names:
         if made.origin is not Origin.DEPOT and not made.wheel.source.startswith(INDEX):
             raise IncompatibleError(
-                f"{made.filename} is not flashdepot's, and {' and '.join(n.distribution for n in names)} only work with ours.",
+                f"{made.wheel.filename} is not flashdepot's, and {' and '.join(n.distribution for n in names)} only work with ours.",
                 hint="Choose ours: --source ours",
             )
         made = msgspec.structs.replace(made, names=pin_names(names))

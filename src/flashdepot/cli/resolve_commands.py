@@ -184,7 +184,7 @@ def lock(
         document = {"status": _STATUS[code], "exit_code": code, **plan.to_json()}
         return View(document, [describe(plan), *_last(question.telling(plan, "lock"))], status=code)
     note = f"\n{_NO_DIGEST}" if locked.needs_digest else ""
-    pinned = ", ".join([locked.filename, *(name.filename for name in locked.names)])
+    pinned = ", ".join([locked.wheel.filename, *(name.filename for name in locked.names)])
     return _pinned("locked", locked, out, f"{out}: locked {pinned}{note}")
 
 
@@ -192,10 +192,10 @@ _NO_DIGEST = "  its SHA-256 is not known yet; the first 'flashdepot install' of 
 
 
 def _described(lock: Lock, reasons: Reasons, path: Path) -> str:
-    lines = [f"{path}: {lock.filename} {verdict_of(reasons)}"]
+    lines = [f"{path}: {lock.wheel.filename} {verdict_of(reasons)}"]
     lines += [line.removeprefix(_INDENT[2:]) for line in _reasons(reasons)]
     if reasons:
-        lines.append(f"  It was locked {describe_facts(lock.facts).replace('For', 'for', 1)}")
+        lines.append(f"  It was locked {describe_facts(lock.facts.environment()).replace('For', 'for', 1)}")
     if lock.needs_digest:
         lines.append(_NO_DIGEST)
     return "\n".join(lines)

@@ -276,8 +276,8 @@ class Plan(msgspec.Struct, frozen=True):
         }
 
 
-def origin_of(wheel: PublishedWheel) -> Origin:
+def origin_of(source: str) -> Origin:
     """Whether a published wheel is of our index, of upstream's own releases or of somebody else's collection."""
-    if wheel.source.startswith(INDEX):
+    if source.startswith(INDEX):
         return Origin.INDEX
-    return Origin.OFFICIAL if wheel.source == OFFICIAL else Origin.COMMUNITY
+    return Origin.OFFICIAL if source == OFFICIAL else Origin.COMMUNITY

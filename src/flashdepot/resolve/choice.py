@@ -221,9 +221,9 @@ def _nothing(plan: Plan) -> IncompatibleError:
 
 def _locked(lock: Lock, path: Path) -> Choice:
     why, wheel = f"{path.name} pins it", lock.wheel
-    if lock.recipe_key:
-        return Choice(OwnWheel(lock.recipe_key), why)
-    address = WheelAddress(str(lock.origin), lock.filename, wheel.url, wheel.sha256, wheel.size)
+    if wheel.recipe_key:
+        return Choice(OwnWheel(wheel.recipe_key), why)
+    address = WheelAddress(str(lock.origin), wheel.filename, wheel.url, wheel.sha256, wheel.size)
     return Choice(address, why, lock=lock)
 
 

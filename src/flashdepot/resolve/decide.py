@@ -157,7 +157,7 @@ def candidate_of(request: WheelRequest, wheel: PublishedWheel) -> Candidate:
     """A published wheel as a candidate."""
     size = size_of(wheel)
     return Candidate(
-        origin=origin_of(wheel),
+        origin=origin_of(wheel.source),
         name=filename_of_url(wheel.url),
         wheel=wheel,
         seconds=fetch_seconds(size, request.bandwidth),

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import msgspec
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from flashdepot.errors import IncompatibleError, IntegrityError, UsageError
 from flashdepot.files.atomic import disk_errors, read_toml, write_named
 from flashdepot.model.candidate import Candidate, Judged, Origin, PublishedWheel, WheelRequest, origin_of
-from flashdepot.model.codec import Digest, Natural, read
+from flashdepot.model.codec import Digest, Natural, plain, read
 from flashdepot.model.diagnosis import Reasons
 from flashdepot.model.environment import Accelerator, Environment, Torch
 from flashdepot.model.limits import joined
@@ -25,9 +25,10 @@ LOCK_SCHEMA = 1
 LOCK_NAME = "flashdepot.lock"
 
 _Source = Annotated[str, msgspec.Meta(pattern=r"\A(?:[\w.+-]*(?:[/:][\w.+-]+)*|index:(?:https?|file)://[!-~]+)\Z")]
+_Known = Annotated[str, msgspec.Meta(pattern=r"\A(?:[0-9a-f]{64})?\Z")]
 _Word = Annotated[str, msgspec.Meta(pattern=r"\A[\w.+-]*(?:[/:][\w.+-]+)*\Z")]
 _Gpu = Annotated[str, msgspec.Meta(pattern=r"\A\d{1,2}\.\d\Z")]
-_GpuCode = Annotated[str, msgspec.Meta(pattern=r"\A\d{2,3}[af]?\Z")]
+_GpuCode = Annotated[str, msgspec.Meta(pattern=r"\A(?:\d{2,3}[af]?)?\Z")]
 
 
 class LockedName(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -46,99 +47,35 @@ class LockedName(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return WheelName.parse(self.filename).canonical
 
 
-class Lock(msgspec.Struct, frozen=True):
-    """A wheel, the facts that it was chosen for, and the names that are installed with it.
+class LockedWheel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A published wheel, pinned by its URL, or ours by ``recipe_key``, that of the stored library that it is over.
 
-    It is a published one, pinned by its URL, or ours by ``recipe_key``, that of the stored library that it is over. ``wheel``
-    has all facts that rules judge by. A published wheel's ``sha256`` is empty where it is not known; the first download
-    records it (:meth:`with_digest`).
+    A published wheel's ``sha256`` is empty where it is not known; the first download records it (:meth:`Lock.with_digest`).
     """
 
-    filename: str
-    wheel: PublishedWheel
-    facts: Environment
-    recipe_key: str = ""
-    names: tuple[LockedName, ...] = ()
-
-    @classmethod
-    def of(cls, candidate: Candidate, facts: Environment) -> Lock:
-        """The lock of a decision's candidate."""
-        return cls(candidate.name, candidate.wheel, replace(facts, origins=()), candidate.recipe_key)
-
-    @property
-    def origin(self) -> Origin:
-        """Where the wheel comes from: the depot, upstream's releases, or a collection of others."""
-        return Origin.DEPOT if self.recipe_key else origin_of(self.wheel)
-
-    @property
-    def needs_digest(self) -> bool:
-        """Whether its bytes are still to be pinned."""
-        return not self.recipe_key and not self.wheel.sha256
-
-    def with_digest(self, sha256: str, size: int) -> Lock:
-        """The lock with the digest and size in bytes that the first download gave."""
-        return replace(self, wheel=self.wheel._replace(sha256=sha256, size=size))
-
-    def to_toml(self) -> dict[str, Any]:
-        """The document, ``schema`` first; what is not known is left out."""
-        wheel = self.wheel
-        pinned = {
-            "source": wheel.source,
-            "filename": self.filename,
-            "url": wheel.url,
-            "sha256": wheel.sha256,
-            "size": wheel.size,
-            "recipe_key": self.recipe_key,
-            "sass": list(wheel.sass),
-            "ptx": wheel.ptx,
-        }
-        return {
-            "schema": LOCK_SCHEMA,
-            "wheel": {key: value for key, value in pinned.items() if value},
-            "facts": {key: value for key, value in self.facts.to_json().items() if value is not None},
-            **({"names": [asdict(name) for name in self.names]} if self.names else {}),
-        }
-
-    @classmethod
-    def from_toml(cls, data: Mapping[str, Any]) -> Lock:
-        """Read what :meth:`to_toml` wrote, or a person has edited.
-
-        :raises ValueError: for another schema, and for a key that is missing, not known, or has a value that cannot
-            be; it names the key.
-        """
-        document = read(data, _Document)
-        if document.schema != LOCK_SCHEMA:
-            raise ValueError(f"schema is {document.schema}: this flashdepot reads {LOCK_SCHEMA}")
-        pinned = document.wheel
-        return cls(
-            pinned.filename, pinned.published(), document.facts.environment(), pinned.recipe_key or "", document.names
-        )
-
-
-class _WheelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: _Source
     filename: str
     url: str = ""
-    sha256: Digest | None = None
+    sha256: _Known = ""
     size: Natural = 0
-    recipe_key: Digest | None = None
+    recipe_key: _Known = ""
     sass: tuple[_GpuCode, ...] = ()
-    ptx: _GpuCode | None = None
+    ptx: _GpuCode = ""
 
     def published(self) -> PublishedWheel:
-        """:raises ValueError: for what cannot be pinned."""
+        """All facts that rules judge by; :raises ValueError: for what cannot be pinned."""
         if self.source == PIP:
             raise _wrong("source", PIP, "ours, official or a collection: what is still to be compiled cannot be pinned")
         name = _wheel_name(self.filename, "wheel")
         ours = self.source == OURS
-        if ours != (self.recipe_key is not None):
+        if ours != bool(self.recipe_key):
             raise ValueError(f"wheel.recipe_key is {'missing' if ours else 'not a key of a published wheel'}")
         if ours and self.url:
             raise ValueError("wheel.url is not a key of our wheel, which recipe_key names")
         if not ours:
             self._require_url()
-        known = {"url": self.url, "size": self.size, "sass": self.sass, "ptx": self.ptx or ""}
-        return PublishedWheel.of(name, self.source, seen=True, sha256=self.sha256 or "", **known)
+        known = {"url": self.url, "size": self.size, "sass": self.sass, "ptx": self.ptx}
+        return PublishedWheel.of(name, self.source, seen=True, sha256=self.sha256, **known)
 
     def _require_url(self) -> None:
         url = self.url
@@ -165,7 +102,9 @@ def _wrong(key: str, value: str, expected: str) -> ValueError:
     return ValueError(f"wheel.{key} is {value!r:.80}: expected {expected}")
 
 
-class _FactsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class LockedFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The facts that a wheel was chosen for, as far as they were known."""
+
     platform: Platform | None = None
     libc_name: str | None = None
     libc: Version | None = None
@@ -193,11 +132,62 @@ class _FactsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
-class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Lock(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A wheel, the facts that it was chosen for, and the names that are installed with it: the document."""
+
     schema: int
-    wheel: _WheelTable
-    facts: _FactsTable
+    wheel: LockedWheel
+    facts: LockedFacts
     names: tuple[LockedName, ...] = ()
+
+    @classmethod
+    def of(cls, candidate: Candidate, facts: Environment) -> Lock:
+        """The lock of a decision's candidate."""
+        wheel = candidate.wheel
+        pinned = LockedWheel(
+            wheel.source,
+            candidate.name,
+            wheel.url,
+            wheel.sha256,
+            wheel.size,
+            candidate.recipe_key,
+            wheel.sass,
+            wheel.ptx,
+        )
+        return cls(LOCK_SCHEMA, pinned, read(facts.to_json(), LockedFacts))
+
+    @property
+    def origin(self) -> Origin:
+        """Where the wheel comes from: the depot, upstream's releases, or a collection of others."""
+        return Origin.DEPOT if self.wheel.recipe_key else origin_of(self.wheel.source)
+
+    @property
+    def needs_digest(self) -> bool:
+        """Whether its bytes are still to be pinned."""
+        return not (self.wheel.recipe_key or self.wheel.sha256)
+
+    def with_digest(self, sha256: str, size: int) -> Lock:
+        """The lock with the digest and size in bytes that the first download gave."""
+        return replace(self, wheel=replace(self.wheel, sha256=sha256, size=size))
+
+    def to_toml(self) -> dict[str, Any]:
+        """The document, ``schema`` first; what is not known is left out."""
+        document: dict[str, Any] = plain(self)
+        return document
+
+    @classmethod
+    def from_toml(cls, data: Mapping[str, Any]) -> Lock:
+        """Read what :meth:`to_toml` wrote, or a person has edited.
+
+        :raises ValueError: for another schema, and for a key that is missing, not known, or has a value that cannot
+            be; it names the key.
+        """
+        lock = read(data, cls)
+        if lock.schema != LOCK_SCHEMA:
+            raise ValueError(f"schema is {lock.schema}: this flashdepot reads {LOCK_SCHEMA}")
+        lock.wheel.published()
+        lock.facts.environment()
+        return lock
 
 
 _HEAD = (
@@ -251,7 +241,7 @@ def lock_decision(judged: Judged, request: WheelRequest, *, accept_unverified: b
 
 def judge_lock(lock: Lock, request: WheelRequest) -> Reasons:
     """Every reason against using a lock where it is asked about; what was agreed to when it was made is not a reason."""
-    wheel = lock.wheel
+    wheel = lock.wheel.published()
     agreed = WheelRequest(
         request.facts,
         distribution=wheel.distribution,
