@@ -18,14 +18,14 @@ import msgspec
 from flashdepot.binary.fatbin import CodeKind
 from flashdepot.binary.window import FileKind
 from flashdepot.diagnose.check.subject import Binary, read_subject
-from flashdepot.errors import FlashdepotError, IntegrityError, UsageError, did_you_mean
+from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
 from flashdepot.files.atomic import read_toml, write_atomic
 from flashdepot.model.codec import read
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.request import Gpus, LibraryRequest
 from flashdepot.model.target import names_of, spell
 from flashdepot.remotes.push import Pushed
-from flashdepot.resolve.project import KEYS, library_request, word_of
+from flashdepot.resolve.project import KEYS, library_request, require_known, word_of
 from flashdepot.wheel import Name, parse_names
 
 _MOST = 1000
@@ -83,7 +83,7 @@ def read_matrix(path: Path) -> PublishMatrix:
         raise UsageError(
             f"{path} cannot be read: {error.strerror}.", hint="docs/publishing.md has one to copy."
         ) from error
-    _require_known(document, _Document.__struct_fields__, path)
+    require_known(document, _Document.__struct_fields__, path)
     try:
         asked = read(document, _Document)
         names = parse_names(",".join(asked.names))
@@ -118,7 +118,7 @@ def combinations(
 
 
 def _parts(asked: _Document, path: Path) -> Iterator[PublishedPart]:
-    _require_known(asked.matrix, KEYS, path, " in [matrix]")
+    require_known(asked.matrix, KEYS, path, "in [matrix]")
     axes = {key: _words(value, key, path) for key, value in asked.matrix.items()}
     count = math.prod(map(len, axes.values()))
     if count > _MOST:
@@ -152,7 +152,7 @@ def _request(row: Mapping[str, str], path: Path) -> LibraryRequest:
 
 
 def _row(row: Mapping[str, Any], table: str, path: Path) -> dict[str, str]:
-    _require_known(row, KEYS, path, f" in [{table}]")
+    require_known(row, KEYS, path, f"in [{table}]")
     return {key: word_of(word, key, path) for key, word in row.items()}
 
 
@@ -161,13 +161,6 @@ def _words(value: Any, key: str, path: Path) -> list[str]:
     if not words:
         raise UsageError(f"{path}: '{key}' is an empty list, so that there would be nothing to make.")
     return words
-
-
-def _require_known(table: Mapping[str, Any], known: Sequence[str], path: Path, where: str = "") -> None:
-    for key in table:
-        if key not in known:
-            suggestion = did_you_mean(key, known)
-            raise UsageError(f"{path}: '{key}' is not a key{where}: there are {', '.join(known)}.{suggestion}")
 
 
 _KINDS = {"linux": FileKind.ELF_SHARED, "windows": FileKind.PE_LIBRARY}

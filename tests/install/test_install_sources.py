@@ -305,16 +305,3 @@ def test_a_lock_pins_a_stored_library_too(command, published, depot, environment
     depot.artifacts.remove(manifest.recipe_key)
     done = command("--locked")
     assert_ends(done, 3, "flashdepot lock --upgrade")
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["--locked"], "There is no lock file"),
-        (["--locked", "--source", "official"], "--locked and --source contradict each other"),
-        (["--locked", "--wheel", "x.whl"], "--wheel and --locked contradict each other"),
-    ],
-)
-def test_a_lock_that_is_not_there_or_not_the_only_one_is_named(command, published, environment, options, said) -> None:
-    done = command(*options)
-    assert_ends(done, 2, said)

@@ -278,6 +278,9 @@ def test_offline_nothing_is_fetched_and_what_is_there_is_used(command, server, g
         (["--wheel", "https://example.org/a.whl", "--sha256", "abc"], "is not a SHA-256"),
         (["--wheel", "x.whl", "--source", "ours"], "contradict each other"),
         (["--sha256", "0" * 64], "is the digest of a wheel that is named"),
+        (["--locked"], "There is no lock file"),
+        (["--locked", "--source", "official"], "--locked and --source contradict each other"),
+        (["--locked", "--wheel", "x.whl"], "--wheel and --locked contradict each other"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(command, options, said) -> None:

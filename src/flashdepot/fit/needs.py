@@ -58,12 +58,6 @@ class TorchNeed(msgspec.Struct, frozen=True):
     oldest: Version | None = None
 
 
-class CudaNeed(msgspec.Struct, frozen=True):
-    """The CUDA whose runtime library it takes from PyTorch: ``12.4``, ``12``, or :data:`UNKNOWN`."""
-
-    cuda: str
-
-
 class AbiNeed(msgspec.Struct, frozen=True):
     """Whether it was built with the new C++ ABI of libstdc++; ``None`` where that is not known."""
 
@@ -89,14 +83,15 @@ class Needs(msgspec.Struct, frozen=True):
     """Every part is ``None`` where it asks nothing of the kind.
 
     ``accelerator`` says that it works through a PyTorch that computes with CUDA; ``preview`` is the torch whose
-    development version it was built against; ``oldest_gpu`` is the oldest GPU that has the instructions it uses.
+    development version it was built against; ``cuda`` is the CUDA whose runtime library it takes from PyTorch, ``12.4``,
+    ``12``, or :data:`UNKNOWN`; ``oldest_gpu`` is the oldest GPU that has the instructions it uses.
     """
 
     platform: PlatformNeed | None = None
     accelerator: bool | None = None
     torch: TorchNeed | None = None
     preview: str | None = None
-    cuda: CudaNeed | None = None
+    cuda: str | None = None
     cxx11_abi: AbiNeed | None = None
     python: PythonNeed | None = None
     libc: LibcNeed | None = None
@@ -182,7 +177,7 @@ READERS: Mapping[str, Reader] = {
         ("source", "version", "torch"),
         lambda source, version, torch: torch if source == OFFICIAL and is_preview(torch, version) else None,
     ),
-    "cuda": Reader(("source", "cuda"), lambda source, cuda: None if is_ours(source) else CudaNeed(cuda or UNKNOWN)),
+    "cuda": Reader(("source", "cuda"), lambda source, cuda: None if is_ours(source) else cuda or UNKNOWN),
     "cxx11_abi": Reader(("source", "torch", "cuda", "cxx11_abi", "platform"), _abi),
     "python": Reader(("source", "python", "abi"), _python),
     "libc": Reader(("source", "version", "platform"), _libc),

@@ -11,7 +11,6 @@ from flashdepot.fit.needs import (
     UNKNOWN,
     AbiNeed,
     CodeNeed,
-    CudaNeed,
     CxxNeed,
     DriverNeed,
     LibcNeed,
@@ -291,9 +290,9 @@ def judge_preview(facts: Environment, wheel_torch: str) -> Diagnosis | None:
     return Diagnosis.uncertain("torch-preview", f"{wheel_torch}.0.dev", torch.version, text, fix)
 
 
-def judge_cuda(facts: Environment, need: CudaNeed) -> Diagnosis | None:
+def judge_cuda(facts: Environment, cuda: str) -> Diagnosis | None:
     """The major version of CUDA: a wheel uses the runtime library that comes with torch."""
-    torch, cuda = facts.torch, need.cuda
+    torch = facts.torch
     if torch is None or torch == NO_TORCH or torch.accelerator not in {Accelerator.CUDA, None}:
         return None  # judge_accelerator says so
     has = str(torch.cuda) if torch.cuda else ""

@@ -38,7 +38,7 @@ from flashdepot.wheel import Name, build_names
 
 _INSTALLER_TIMEOUT = 600
 _LINES_SHOWN = 5
-_ALONE = {
+_ONLY_NAMED = {
     "uv": ("--no-index", "--offline", "--no-cache", "--no-config"),
     "pip": ("--no-index", "--no-cache-dir"),
 }
@@ -53,7 +53,7 @@ def put_wheel(environment: PythonEnvironment, wheel: Path, staged: Path) -> str:
     name = installer_of(environment)
     variables = {key: value for key, value in os.environ.items() if not key.startswith(("PIP_", "UV_"))}
     isolated = ("--isolated",) if name == "pip" else ()
-    words = (*_ALONE[name], str(wheel.absolute()))
+    words = (*_ONLY_NAMED[name], str(wheel.absolute()))
     _run(name, environment, isolated, words, staged, variables, IncompatibleError, wheel.name)
     return name
 

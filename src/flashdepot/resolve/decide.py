@@ -25,7 +25,7 @@ from flashdepot.model.candidate import (
 from flashdepot.model.diagnosis import Diagnosis, Reasons, Verdict, verdict_of
 from flashdepot.model.environment import Environment
 from flashdepot.model.wheel import COMMUNITY, FLASH_ATTN, OFFICIAL, WheelName, filename_of_url, version_key
-from flashdepot.resolve.rules import RULES, JudgedWheel, judge, judge_all, judge_unbroken
+from flashdepot.resolve.rules import RULES, JudgedWheel, judge, judge_all, unbroken
 from flashdepot.resolve.times import fetch_seconds, size_of
 
 _TRUST = {
@@ -134,8 +134,8 @@ def takable(request: WheelRequest, published: Iterable[PublishedWheel], own: Ite
     """Only what :func:`decide` ranks, in a tenth of the time."""
     if never_fits(request) is not None:
         return ()
-    found = judge_unbroken(request, published)
-    return _takable(request, (*own, *(_judged(request, one.wheel, one.reasons) for one in found)))
+    found = (_judged(request, wheel, judge(request, wheel)) for wheel in unbroken(request, published))
+    return _takable(request, (*own, *found))
 
 
 def _takable(request: WheelRequest, judged: Iterable[Judged]) -> tuple[Judged, ...]:
@@ -204,7 +204,7 @@ def _farthest(judged: Judged) -> int:
 def _rejections(broken: Iterable[JudgedWheel]) -> tuple[Rejection, ...]:
     """Those that do not fit, by the first rule that they break, in the order of the rules."""
     groups: dict[str, dict[tuple[str, str], list[PublishedWheel]]] = defaultdict(lambda: defaultdict(list))
-    for wheel, _, misfit, _ in broken:
+    for wheel, misfit, _ in broken:
         if misfit is not None:
             groups[misfit.id][misfit.expected, misfit.observed].append(wheel)
     found = []
@@ -221,7 +221,7 @@ def _near_misses(request: WheelRequest, broken: Iterable[JudgedWheel]) -> tuple[
     """Of each rule, the nearest of those that break only it; as many as are for the same and have no more uncertainties."""
     groups: dict[str, list[JudgedWheel]] = defaultdict(list)
     for one in broken:
-        if one.alone and one.misfit is not None and one.misfit.id not in _NEVER_NEAR:
+        if one.reasons and one.misfit is not None and one.misfit.id not in _NEVER_NEAR:
             groups[one.misfit.id].append(one)
     found = []
     for rule in RULES:

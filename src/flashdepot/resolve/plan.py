@@ -80,9 +80,9 @@ def _indexed(request: WheelRequest, ours: OwnWheels) -> Iterator[Judged]:
         from flashdepot.resolve.own_indexes import index_candidates  # noqa: PLC0415  (few name one)
 
         every = need.request.selection
-        alone = replace(every, units=frozenset(unit for unit in every.units if unit.family == DEFAULT_FAMILY))
+        only = replace(every, units=frozenset(unit for unit in every.units if unit.family == DEFAULT_FAMILY))
         # Of families that nobody named only the default one will do, where there is no wheel with all.
-        yield from index_candidates(request, (every, alone) if ours.library.families is None else (every,))
+        yield from index_candidates(request, (every, only) if ours.library.families is None else (every,))
 
 
 KINDS: Sequence[Callable[[WheelRequest, OwnWheels], Iterable[Judged]]] = (

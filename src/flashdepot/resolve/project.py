@@ -247,14 +247,17 @@ def word_of(value: Any, key: str, path: Path) -> str:
     return ",".join(map(str, members))
 
 
+def require_known(table: Iterable[str], known: Sequence[str], path: Path, where: str = "of this file") -> None:
+    """Refuse a table with a key that it cannot have."""
+    for key in table:
+        if key not in known:
+            suggestion = did_you_mean(key, known)
+            raise UsageError(f"{path}: '{key}' is not a key {where}: there are {', '.join(known)}.{suggestion}")
+
+
 def _read(asked: Mapping[str, Any], path: Path) -> LibraryRequest:
-    words = {}
-    for key, value in asked.items():
-        if key not in KEYS:
-            keys = (*KEYS, BUILD, REMOTE)
-            suggestion = did_you_mean(key, keys)
-            raise UsageError(f"{path}: '{key}' is not a key of this file: there are {', '.join(keys)}.{suggestion}")
-        words[key.replace("-", "_")] = word_of(value, key, path)
+    require_known(asked, (*KEYS, BUILD, REMOTE), path)
+    words = {key.replace("-", "_"): word_of(value, key, path) for key, value in asked.items()}
     for key in ("upstream", "cuda"):
         word = words.get(key, "")
         if word.startswith(".") or ("/" in word and not word.startswith("git+")):

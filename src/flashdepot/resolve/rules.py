@@ -102,16 +102,14 @@ def judge(request: WheelRequest, wheel: PublishedWheel) -> Reasons:
 
 
 class JudgedWheel(NamedTuple):
-    """A wheel and the reasons against it.
+    """A wheel, the first rule that it breaks, ``None`` where it breaks none, and all reasons against it.
 
-    ``misfit`` is the first rule that it breaks, ``None`` where it breaks none. ``alone`` says that it breaks no other, and
-    that ``reasons`` are all that speak against it: of what breaks several, nobody wants to know more.
+    There are no ``reasons`` of what breaks several: nobody wants to know more of it.
     """
 
     wheel: PublishedWheel
-    reasons: Reasons
     misfit: Diagnosis | None
-    alone: bool
+    reasons: Reasons = ()
 
 
 class _Answers(dict[Any, "Diagnosis | None"]):
@@ -139,18 +137,18 @@ def judge_all(request: WheelRequest, wheels: Iterable[PublishedWheel]) -> Iterat
                 continue
             if reason.severity is Severity.MISFIT:
                 if misfit is not None:
-                    yield JudgedWheel(wheel, (misfit,), misfit, alone=False)
+                    yield JudgedWheel(wheel, misfit)
                     break
                 misfit = reason
             reasons.append(reason)
         else:
-            yield JudgedWheel(wheel, tuple(reasons), misfit, alone=misfit is not None)
+            yield JudgedWheel(wheel, misfit, tuple(reasons))
 
 
 _RULES_OUT_MOST = ("torch", "python", "version", "cuda", "platform", "source")
 
 
-def judge_unbroken(request: WheelRequest, wheels: Iterable[PublishedWheel]) -> Iterator[JudgedWheel]:
+def unbroken(request: WheelRequest, wheels: Iterable[PublishedWheel]) -> Iterator[PublishedWheel]:
     """Of many wheels those that break no rule. What rules out most is asked first, so that most are asked once."""
     first = [rule for name in _RULES_OUT_MOST for rule in RULES if rule.id == name]
     rules = [_asked(rule, request) for rule in (*first, *(rule for rule in RULES if rule not in first))]
@@ -160,7 +158,7 @@ def judge_unbroken(request: WheelRequest, wheels: Iterable[PublishedWheel]) -> I
             if reason is not None and reason.severity is Severity.MISFIT:
                 break
         else:
-            yield JudgedWheel(wheel, judge(request, wheel), None, alone=False)
+            yield wheel
 
 
 def _asked(rule: WheelRule, request: WheelRequest) -> tuple[Callable[[PublishedWheel], Any], _Answers]:
