@@ -169,11 +169,6 @@ def test_what_no_linker_can_use_is_named_before_the_linker_sees_it(damageable_li
     assert link("flags", "--shared", "--library", damageable_library).returncode == 0
 
 
-def test_a_folder_and_a_selection_contradict_each_other(moved_library) -> None:
-    done = link("flags", "--library", moved_library, "--profile", "quick")
-    assert_ends(done, 2, "both were given")
-
-
 @pytest.mark.parametrize(
     ("word", "cmd"),
     [

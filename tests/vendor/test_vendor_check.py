@@ -41,8 +41,8 @@ def test_a_host_that_it_cannot_serve_is_a_reason_to_rebuild(target, project, tmp
     found, report = check(project, "--host", save(host, tmp_path / "host.json"))
     assert (found, report["exit_code"], report["rebuild"]) == (status, status, status == 4)
     assert reason in " ".join(report["targets"][0]["reasons"])
-    mend = report["targets"][0]["fix"]
-    assert mend.startswith("flashdepot vendor prebuilt --passes fwd --head-dims 64") if status else mend == ""
+    fix = report["targets"][0]["fix"]
+    assert fix.startswith("flashdepot vendor prebuilt --passes fwd --head-dims 64") if status else fix == ""
 
 
 def test_the_command_for_a_machine_that_was_named_names_it_again_and_is_accepted(target, project, monkeypatch) -> None:

@@ -108,7 +108,7 @@ def resolve_library(wanted: LibraryRequest, host: HostRecord, depot: Depot, *, f
         request,
         {family: sources[family] for family in selection.families},
         cuda,
-        " ".join(filter(None, (architectures.note, *left_out, *notes, *_unproven(families, served)))),
+        " ".join(filter(None, (architectures.note, *left_out, *notes, *_untested(families, served)))),
     )
 
 
@@ -124,16 +124,16 @@ def _asked(
     package = default_family()
     if not wanted.is_all or not _may_have_others(wanted, platform, host):
         return [package.name], ()
-    proven = [family for family in tested_families(gpus) if family is not package]
+    tested = [family for family in tested_families(gpus) if family is not package]
     notes = [
         f"{family.title} is left out: it cannot be compiled by this Python on {host.platform}."
-        for family in proven
+        for family in tested
         if not family.compiles_here(host.platform)
     ]
-    return [package.name, *(f.name for f in proven if f.compiles_here(host.platform))], tuple(notes)
+    return [package.name, *(f.name for f in tested if f.compiles_here(host.platform))], tuple(notes)
 
 
-def _unproven(families: Iterable[Family], served: Mapping[str, Sequence[Architecture]]) -> Iterator[str]:
+def _untested(families: Iterable[Family], served: Mapping[str, Sequence[Architecture]]) -> Iterator[str]:
     for family in families:
         found = [gpu.dotted for gpu in served[family.name] if not family.is_tested(gpu) and not family.lacks(gpu)]
         if found:
