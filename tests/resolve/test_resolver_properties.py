@@ -180,12 +180,12 @@ def test_neither_verdicts_nor_the_choice_depend_on_the_order(request, orders) ->
 @given(requests, catalogs)
 def test_judging_all_at_once_and_one_by_one_agree(request, published) -> None:
     found = list(judge_all(request, published))
-    assert [one.wheel for one in found] == published
-    for one in found:
-        reasons = judge(request, one.wheel)
+    assert [wheel for wheel, _, _ in found] == published
+    for wheel, misfit, said in found:
+        reasons = judge(request, wheel)
         misfits = [reason for reason in reasons if reason.verdict is Verdict.MISFIT]
-        assert one.misfit == (misfits[0] if misfits else None)
-        assert one.reasons == (reasons if len(misfits) < 2 else ())
+        assert misfit == (misfits[0] if misfits else None)
+        assert said == (reasons if len(misfits) < 2 else ())
 
 
 @some

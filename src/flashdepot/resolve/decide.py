@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -25,7 +26,7 @@ from flashdepot.model.candidate import (
 from flashdepot.model.diagnosis import Diagnosis, Reasons, Verdict, verdict_of
 from flashdepot.model.environment import Environment
 from flashdepot.model.wheel import COMMUNITY, FLASH_ATTN, OFFICIAL, WheelName, filename_of_url, version_key
-from flashdepot.resolve.rules import RULES, JudgedWheel, judge, judge_all, unbroken
+from flashdepot.resolve.rules import RULES, judge, judge_all, unbroken
 from flashdepot.resolve.times import fetch_seconds, size_of
 
 _TRUST = {
@@ -109,12 +110,12 @@ def decide(request: WheelRequest, published: Sequence[PublishedWheel], own: Iter
     if (never := never_fits(request)) is not None:
         return Plan(request, fatal=never, published=tuple(published))
     judged = mine = tuple(own)
-    broken: list[JudgedWheel] = []
-    for one in judge_all(request, published):
-        if one.misfit is not None:
-            broken.append(one)
+    broken: dict[str, list[_Broken]] = defaultdict(list)
+    for wheel, misfit, reasons in judge_all(request, published):
+        if misfit is not None:
+            broken[misfit.id].append(_Broken(wheel, misfit, reasons))
         else:
-            judged += (_judged(request, one.wheel, one.reasons),)
+            judged += (_judged(request, wheel, reasons),)
     return Plan(
         request,
         ranked=_takable(request, judged),
@@ -122,8 +123,8 @@ def decide(request: WheelRequest, published: Sequence[PublishedWheel], own: Iter
         if request.allow_uncertain
         else rank((j for j in judged if j.verdict is Verdict.UNCERTAIN), request.facts),
         misfits=rank((j for j in judged if j.verdict is Verdict.MISFIT), request.facts),
-        rejections=_rejections(broken),
-        near_misses=_near_misses(request, broken),
+        rejections=tuple(_rejections(broken)),
+        near_misses=tuple(_near_misses(request, broken)),
         considered=len(mine) + len(published),
         published=tuple(published),
         own=mine,
@@ -201,43 +202,41 @@ def _farthest(judged: Judged) -> int:
     return max((_distance(reason.expected, reason.observed) for reason in judged.reasons), default=0)
 
 
-def _rejections(broken: Iterable[JudgedWheel]) -> tuple[Rejection, ...]:
+class _Broken(NamedTuple):
+    """A wheel, the first rule that it breaks, and all reasons against it where it breaks no other."""
+
+    wheel: PublishedWheel
+    misfit: Diagnosis
+    reasons: Reasons
+
+    @property
+    def distance(self) -> int:
+        return _distance(self.misfit.expected, self.misfit.observed)
+
+
+def _rejections(broken: Mapping[str, Sequence[_Broken]]) -> Iterator[Rejection]:
     """Those that do not fit, by the first rule that they break, in the order of the rules."""
-    groups: dict[str, dict[tuple[str, str], list[PublishedWheel]]] = defaultdict(lambda: defaultdict(list))
-    for wheel, misfit, _ in broken:
-        if misfit is not None:
-            groups[misfit.id][misfit.expected, misfit.observed].append(wheel)
-    found = []
     for rule in RULES:
-        if group := groups.get(rule.id):
-            distance, expected = min((_distance(*terms), terms[0]) for terms in group)
+        if group := broken.get(rule.id):
+            distance, expected = min((one.distance, one.misfit.expected) for one in group)
             near = expected if distance < _FAR else ""
-            example = max((w for terms, ws in group.items() if not near or terms[0] == near for w in ws), key=_age)
-            found.append(Rejection(rule.id, sum(map(len, group.values())), near, filename_of_url(example.url)))
-    return tuple(found)
+            example = max((one.wheel for one in group if not near or one.misfit.expected == near), key=_age)
+            yield Rejection(rule.id, len(group), near, filename_of_url(example.url))
 
 
-def _near_misses(request: WheelRequest, broken: Iterable[JudgedWheel]) -> tuple[NearMiss, ...]:
+def _near_misses(request: WheelRequest, broken: Mapping[str, Sequence[_Broken]]) -> Iterator[NearMiss]:
     """Of each rule, the nearest of those that break only it; as many as are for the same and have no more uncertainties."""
-    groups: dict[str, list[JudgedWheel]] = defaultdict(list)
-    for one in broken:
-        if one.reasons and one.misfit is not None and one.misfit.id not in _NEVER_NEAR:
-            groups[one.misfit.id].append(one)
-    found = []
     for rule in RULES:
-        if group := groups.get(rule.id):
+        if group := [one for one in broken.get(rule.id, ()) if one.reasons and rule.id not in _NEVER_NEAR]:
             nearest = min(map(_rank_miss, group))
             near = [one for one in group if _rank_miss(one) == nearest]
             best = max(near, key=lambda one: _age(one.wheel))
-            count = sum(one.misfit.expected == best.misfit.expected for one in near if one.misfit and best.misfit)
-            judged = Judged(candidate_of(request, best.wheel), Verdict.MISFIT, best.reasons)
-            found.append(NearMiss(count, judged))
-    return tuple(found)
+            count = sum(one.misfit.expected == best.misfit.expected for one in near)
+            yield NearMiss(count, Judged(candidate_of(request, best.wheel), Verdict.MISFIT, best.reasons))
 
 
-def _rank_miss(one: JudgedWheel) -> tuple[int, int]:
-    broken = one.misfit
-    return len(one.reasons), _distance(broken.expected, broken.observed) if broken is not None else _FAR
+def _rank_miss(one: _Broken) -> tuple[int, int]:
+    return len(one.reasons), one.distance
 
 
 def _age(wheel: PublishedWheel) -> tuple[object, ...]:

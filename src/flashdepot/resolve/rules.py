@@ -101,17 +101,6 @@ def judge(request: WheelRequest, wheel: PublishedWheel) -> Reasons:
     return tuple(reason for reason in asked if reason is not None)
 
 
-class JudgedWheel(NamedTuple):
-    """A wheel, the first rule that it breaks, ``None`` where it breaks none, and all reasons against it.
-
-    There are no ``reasons`` of what breaks several: nobody wants to know more of it.
-    """
-
-    wheel: PublishedWheel
-    misfit: Diagnosis | None
-    reasons: Reasons = ()
-
-
 class _Answers(dict[Any, "Diagnosis | None"]):
     """What a rule says of each value of the fields that it reads: thousands of wheels have few distinct ones."""
 
@@ -125,8 +114,13 @@ class _Answers(dict[Any, "Diagnosis | None"]):
         return reason
 
 
-def judge_all(request: WheelRequest, wheels: Iterable[PublishedWheel]) -> Iterator[JudgedWheel]:
-    """Many wheels."""
+def judge_all(
+    request: WheelRequest, wheels: Iterable[PublishedWheel]
+) -> Iterator[tuple[PublishedWheel, Diagnosis | None, Reasons]]:
+    """Each of many wheels, with the first rule that it breaks, and all reasons against it.
+
+    There are no reasons of what breaks several: nobody wants to know more of it.
+    """
     rules = [_asked(rule, request) for rule in RULES]
     for wheel in wheels:
         reasons: list[Diagnosis] = []
@@ -137,12 +131,12 @@ def judge_all(request: WheelRequest, wheels: Iterable[PublishedWheel]) -> Iterat
                 continue
             if reason.severity is Severity.MISFIT:
                 if misfit is not None:
-                    yield JudgedWheel(wheel, misfit)
+                    yield wheel, misfit, ()
                     break
                 misfit = reason
             reasons.append(reason)
         else:
-            yield JudgedWheel(wheel, misfit, tuple(reasons))
+            yield wheel, misfit, tuple(reasons)
 
 
 _RULES_OUT_MOST = ("torch", "python", "version", "cuda", "platform", "source")
