@@ -15,16 +15,15 @@ from flashdepot.diagnose.explain.pattern import Pattern
 _CHUNK = 1 << 17
 
 _CONTROLS = bytes(code for code in (*range(0x20), 0x7F) if code not in b"\t\n\r")
-_SPELLINGS = str.maketrans(
-    {
-        "\uff1a": ": ",  # the colon of Chinese and Japanese messages
-        "\u00a0": " ",
-        "\u200b": "",
-        "\u2011": "-",
-        **dict.fromkeys("\u2018\u2019\u201a\u201b\u2039\u203a\u2032\u00b4", "'"),
-        **dict.fromkeys("\u201c\u201d\u201e\u201f\u00ab\u00bb\u2033", '"'),
-    }
-)
+_SPELLINGS = {
+    "\uff1a": ": ",  # the colon of Chinese and Japanese messages
+    "\u00a0": " ",
+    "\u200b": "",
+    "\u2011": "-",
+    **dict.fromkeys("\u2018\u2019\u201a\u201b\u2039\u203a\u2032\u00b4", "'"),
+    **dict.fromkeys("\u201c\u201d\u201e\u201f\u00ab\u00bb\u2033", '"'),
+}
+_SPELLED = re.compile(f"[{''.join(_SPELLINGS)}]")
 _C1_CONTROLS = re.compile(rb"\xc2[\x80-\x9f]")  # in UTF-8
 _COLOUR = re.compile(rb"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
 
@@ -92,7 +91,8 @@ def read_chunks(stream: BinaryIO) -> Iterator[Chunk]:
         text = _COLOUR.sub(b"", text) if b"\x1b" in text else text
         text = text.translate(None, _CONTROLS)
         if not text.isascii():
-            text = _C1_CONTROLS.sub(b"", text).decode(errors="replace").translate(_SPELLINGS).encode()
+            plain = _C1_CONTROLS.sub(b"", text).decode(errors="replace")
+            text = _SPELLED.sub(lambda found: _SPELLINGS[found[0]], plain).encode()
         ends = text.count(b"\n")
         text, removed = _unwrapped(text)
         text, added = (text, ()) if removed else _unquoted(text)

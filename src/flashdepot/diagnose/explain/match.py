@@ -53,7 +53,7 @@ def _speaks_for_itself(step: Step) -> bool:
 _NEAR = 400
 """Bytes before and behind a match that may take it back: in a longer line, other sentences stand next to it."""
 
-_IGNORED = 100
+_IGNORED = 50
 """How many lines of a piece a rule skips before it takes the next one as it is."""
 
 _STATES_ERROR = Pattern.parse(SENTENCES.lines["states_error"], memory=1 << 23)

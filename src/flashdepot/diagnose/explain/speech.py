@@ -52,7 +52,7 @@ def asks(line: str) -> bool:
 
 def is_sentence(line: str) -> bool:
     """Whether a person wrote a line of several words."""
-    return personal(line) >= 1 and len(_PLAIN.findall(line)) >= _FEW
+    return line.count(" ") >= _FEW - 1 and len(_PLAIN.findall(line)) >= _FEW and personal(line) >= 1
 
 
 def continues(line: str, following: str) -> bool:
