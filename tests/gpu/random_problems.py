@@ -53,7 +53,7 @@ class Case:
             self.q *= p.softcap / 4
         self.k, self.v = normal(p.capacity, p.heads_k), normal(p.capacity, p.heads_k)
         self.of_q, self.of_k = (torch.tensor(n, dtype=torch.int32, device="cuda") for n in (p.lengths_q, p.lengths_k))
-        # A right end of as many keys is none for upstream and so for the wheel (windows in wheel/runtime/numbers.py).
+        # A right end of as many keys is none for upstream and so for the wheel (windows in wheel/runtime/c_library.py).
         pages = -(-p.capacity // PAGE) * PAGE
         self.longest_k = {"packed": max(p.lengths_k), "paged": pages}.get(p.kind, p.capacity)
         self.mask_q = torch.arange(most_q, device="cuda")[None] < self.of_q[:, None]
