@@ -52,7 +52,8 @@ class Commands(click.Group):
         """The command that is called; :raises UsageError: when none has that name."""
         known = self.list_commands(ctx)
         if args and args[0] not in known and not args[0].startswith("-"):
-            near = _OF_OTHERS.get(args[0]) or self._in_groups(ctx, args[0]) or did_you_mean(args[0], known)
+            word = "ls" if args[0] == "list" else args[0]
+            near = _OF_OTHERS.get(word) or self._in_groups(ctx, word) or did_you_mean(word, known)
             suggestion = near or f" There are {', '.join(known)}."
             raise click.UsageError(f"No such command '{args[0]}'.{suggestion}", ctx)
         return super().resolve_command(ctx, args)
@@ -79,7 +80,6 @@ _OF_OTHERS = {
     "version": " It is an option: flashdepot --version",
     "farm": " It is an option: flashdepot build --farm ADDRESS",
     "uninstall": " What was installed is removed with: pip uninstall flash-attn",
-    "list": " It is called ls: flashdepot depot ls for libraries, flashdepot catalog ls for wheels",
 }
 """What is said of a command that other tools have."""
 

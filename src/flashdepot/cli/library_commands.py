@@ -192,7 +192,7 @@ def _architectures() -> View:
     library_options,
 )
 def wheel(out: Path, names: str, kernels: Path | None, asked: Asked, *, jax: bool) -> View:
-    """Make a Python wheel: one file for every torch and every Python 3.
+    """Make a Python wheel: one file for every torch and every Python.
 
     It contains upstream's package flash_attn and the library that 'flashdepot get' would take or build.
     Prints the wheel's path. For several targets, as in --target linux-x86_64,windows-x86_64, it makes a wheel each, whose

@@ -95,10 +95,22 @@ def _require_one_machine(request: LibraryRequest) -> None:
         )
 
 
+class _Joined(click.Option):
+    """An option that counts as often as it is given: ``--arch 80 --arch 90`` is ``--arch 80,90``."""
+
+    def process_value(self, ctx: click.Context, value: Any) -> str | None:
+        """The values, joined by commas."""
+        given = super().process_value(ctx, value)
+        return ",".join(given) if given else None
+
+
 def _option(name: str) -> Callable[[Command], Command]:
     word = WORDS[name]
     spelled = [f"--{name.replace('_', '-')}", *(["--platform"] if name == "target" else [])]
-    return click.option(*spelled, shell_complete=completed(word.values), metavar=word.metavar, help=word.help)
+    complete = completed(word.values)
+    return click.option(
+        *spelled, cls=_Joined, multiple=True, shell_complete=complete, metavar=word.metavar, help=word.help
+    )
 
 
 selection_options = into("wanted", lambda **words: Wanted(words), *map(_option, WORDS), section="Which library")

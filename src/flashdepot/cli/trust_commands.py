@@ -253,7 +253,8 @@ def revoke(key: str) -> View:
     """
     revoked = UserSettings.of_this_user().revoke(key)
     said = f"The key {revoked.key.name} ({revoked.key.id[:12]}) is not trusted any more."
-    return View(_document("revoked", revoked.key), said=[said])
+    stays = "What it signed and was fetched already stays in the depot; 'flashdepot depot audit' checks that."
+    return View(_document("revoked", revoked.key), said=[said, stays])
 
 
 @command("flashdepot keys rotate ci", "flashdepot keys rotate ci --days 7", of=keys)
