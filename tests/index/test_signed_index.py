@@ -105,8 +105,8 @@ def test_who_trusts_keys_takes_only_an_index_that_one_of_them_has_signed(
     publish(maker.make().path)
     address = f"{public.as_uri()}/"
     other, day = PublicKey("other", "ab" * 32), date(2026, 1, 1)
-    believed = [(TrustedKey(other), TrustedKey(key)), (TrustedKey(key, (address,)),), ()]
-    for number, keys in enumerate(believed):
+    trusted = [(TrustedKey(other), TrustedKey(key)), (TrustedKey(key, (address,)),), ()]
+    for number, keys in enumerate(trusted):
         keys_of(monkeypatch, tmp_path / f"trusts{number}", *keys)
         assert len(read_index_record(address).wheels) == 1
     refused = {

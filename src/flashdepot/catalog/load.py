@@ -144,16 +144,16 @@ def _unpack(packed: _Packed) -> Iterator[PublishedWheel]:
     names = []
     for distribution, version, local, sass, ptx, seen in packed.names:
         built = BuiltFor.parse(local)
-        told = (canonical_name(distribution), version, built.cuda, built.torch, built.cxx11_abi)
-        names.append((told, (seen, sass, ptx), f"{distribution}-{version}", local))
+        named = (canonical_name(distribution), version, built.cuda, built.torch, built.cxx11_abi)
+        names.append((named, (seen, sass, ptx), f"{distribution}-{version}", local))
     make = PublishedWheel._make
     try:
         for name, tag, place, size, sha256 in zip(*packed.rows, packed.sizes, packed.sha256, strict=True):
-            told, known, first, local = names[name]
+            named, known, first, local = names[name]
             last, tagged = tags[tag]
             before, plus, after = places[place]
             url = f"{before}{first}{plus}{local}{last}{after}" if local else f"{before}{first}{last}{after}"
-            yield make((*told, *tagged, url, size, sha256, *known))
+            yield make((*named, *tagged, url, size, sha256, *known))
     except IndexError as error:
         raise ValueError("its columns do not agree") from error
 

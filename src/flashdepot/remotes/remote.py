@@ -80,13 +80,13 @@ class OpenRemote:
     def stock(self, places: Sequence[str]) -> list[SignedLibrary]:
         """The libraries whose records are at some places, as far as they are trusted; raises as :class:`Store`."""
         rows = zip(places, self._many(places), strict=True)
-        return [SignedLibrary(*one) for place, data in rows for one in self._believed(data, place, LibraryStatement)]
+        return [SignedLibrary(*one) for place, data in rows for one in self._trusted(data, place, LibraryStatement)]
 
     def units(self, intents: Collection[str]) -> Mapping[str, list[UnitStatement]]:
         """What it has of some compiler runs, as far as that is trusted; raises as :class:`Store`."""
         places = {key: unit_place(key) for key in sorted(intents)}
         rows = zip(places.items(), self._many([*places.values()]), strict=True)
-        return {key: [one for one, _ in self._believed(data, place, UnitStatement)] for (key, place), data in rows}
+        return {key: [one for one, _ in self._trusted(data, place, UnitStatement)] for (key, place), data in rows}
 
     def names(self, statements: Sequence[UnitStatement]) -> None:
         """Have the lists of what some runs have read; raises as :class:`Store`."""
@@ -143,7 +143,7 @@ class OpenRemote:
             self.warn(f"The remote {self.name} does not say what it has: {error.message}. {error.hint}")
             return None
 
-    def _believed(self, data: bytes | None, place: str, kind: type[_S]) -> list[tuple[_S, Envelope]]:
+    def _trusted(self, data: bytes | None, place: str, kind: type[_S]) -> list[tuple[_S, Envelope]]:
         """The statements of a file that are signed as they must be, and are about the place where they are."""
         if data is None:
             return []

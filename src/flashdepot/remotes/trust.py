@@ -124,7 +124,7 @@ def read_envelopes(data: bytes) -> list[Envelope]:
     ]
 
 
-def merge(found: Sequence[Envelope], ours: Envelope, is_believed: Callable[[Envelope], bool]) -> list[Envelope] | None:
+def merge(found: Sequence[Envelope], ours: Envelope, is_trusted: Callable[[Envelope], bool]) -> list[Envelope] | None:
     """The envelopes that a file should hold: ours first, with the signatures that its payload has already.
 
     Those that are not trusted come last, so that nobody crowds out what others trust. ``None`` when all ours is there.
@@ -134,7 +134,7 @@ def merge(found: Sequence[Envelope], ours: Envelope, is_believed: Callable[[Enve
         return None
     whole = ours if same is None else Envelope(ours.payload, tuple(dict((*same.signatures, *ours.signatures)).items()))
     others = [envelope for envelope in found if envelope.payload != ours.payload]
-    return [whole, *sorted(others, key=lambda envelope: not is_believed(envelope))]
+    return [whole, *sorted(others, key=lambda envelope: not is_trusted(envelope))]
 
 
 class Refusal(msgspec.Struct, frozen=True):

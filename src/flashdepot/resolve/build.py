@@ -72,8 +72,8 @@ class Making:
                 f"Nothing is built for {platform}: there are {', '.join(targets)}.",
                 hint=f"Build for the system that it should run on: --target {targets[0]}",
             )
-        believed = (remote.trust.keys or remote.settings.unsigned for remote in self.depot.remotes.usable())
-        if not any(believed) and not any(self.depot.actions.files()):  # nobody has device code
+        trusted = (remote.trust.keys or remote.settings.unsigned for remote in self.depot.remotes.usable())
+        if not any(trusted) and not any(self.depot.actions.files()):  # nobody has device code
             require_compiling(self.host.platform)
         return foresee_toolchain(self.need.cuda, self.host, request.gpus, driver=request.driver, host_side=True)
 

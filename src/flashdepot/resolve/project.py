@@ -232,11 +232,11 @@ def _read_remotes(rows: Any, path: Path) -> tuple[RemoteSettings, ...]:
 
 def _objection(remote: RemoteSettings) -> str:
     signers = ", ".join(f"{key.name} ({key.id[:12]})" for key in remote.keys)
-    believed = (
+    trusted = (
         "anyone who has made them" if remote.unsigned else f"signed by {signers}" if signers else "signed by your keys"
     )
     more = ", and gives it what you build" if remote.push else ""
-    return f"It takes libraries from {remote.url}, {believed}{more}."
+    return f"It takes libraries from {remote.url}, {trusted}{more}."
 
 
 def word_of(value: Any, key: str, path: Path) -> str:
