@@ -7,8 +7,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from flashdepot.diagnose.check.evidence import Evidence, Report
+from flashdepot.diagnose.check.judge import Evidence
 from flashdepot.diagnose.check.place import Place, TabledTorch, TorchSymbols
+from flashdepot.diagnose.check.run import Report
 from flashdepot.model.environment import Torch
 from flashdepot.model.host import HostRecord
 from flashdepot.model.target import Architecture, Platform, Version

@@ -18,8 +18,7 @@ from flashdepot import api
 from flashdepot.api.answers import place_of
 from flashdepot.binary.fatbin import CodeKind, GpuCode
 from flashdepot.binary.window import FileKind
-from flashdepot.diagnose.check.evidence import Outcome
-from flashdepot.diagnose.check.judge import judge_architectures, judge_floors
+from flashdepot.diagnose.check.judge import Outcome, judge_architectures, judge_floors
 from flashdepot.diagnose.check.place import built_for
 from flashdepot.diagnose.check.run import check_file
 from flashdepot.diagnose.check.subject import Binary

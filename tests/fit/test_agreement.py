@@ -16,8 +16,7 @@ from flashdepot.binary.window import FileKind
 from flashdepot.depot import Depot
 from flashdepot.depot.libraries import manifest_text
 from flashdepot.diagnose.case import Intention
-from flashdepot.diagnose.check.evidence import Outcome
-from flashdepot.diagnose.check.judge import judge_architectures, judge_binary
+from flashdepot.diagnose.check.judge import Outcome, judge_architectures, judge_binary
 from flashdepot.diagnose.check.judge_wheel import judge_extension_name
 from flashdepot.diagnose.check.place import Place, TabledTorch
 from flashdepot.diagnose.check.subject import Binary

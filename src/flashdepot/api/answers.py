@@ -15,9 +15,8 @@ from msgspec.structs import replace
 
 from flashdepot.api.acquire import ANY, SILENT
 from flashdepot.diagnose.case import Intention
-from flashdepot.diagnose.check.evidence import Report
 from flashdepot.diagnose.check.place import Place, TabledTorch, TorchSymbols, read_installed_torch
-from flashdepot.diagnose.check.run import check_file
+from flashdepot.diagnose.check.run import Report, check_file
 from flashdepot.diagnose.examine import examine
 from flashdepot.errors import UsageError
 from flashdepot.events import Events

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from flashdepot.api.acquire import How, LibraryPlan
     from flashdepot.api.environments import InstallPlan, InstallResult
     from flashdepot.api.libraries import WheelResult
-    from flashdepot.diagnose.check.evidence import Report
+    from flashdepot.diagnose.check.run import Report
     from flashdepot.diagnose.explain import LogReport
     from flashdepot.link.library import LinkArguments
     from flashdepot.model.candidate import Plan

@@ -26,7 +26,8 @@ from flashdepot.cli.common import (
 from flashdepot.cli.options import environment_options
 from flashdepot.cli.terminal import terminal
 from flashdepot.depot import Depot
-from flashdepot.diagnose.check.evidence import Outcome, Report
+from flashdepot.diagnose.check.judge import Outcome
+from flashdepot.diagnose.check.run import Report
 from flashdepot.errors import UsageError
 from flashdepot.host import saved_host
 from flashdepot.model.host import HostRecord

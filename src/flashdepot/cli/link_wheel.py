@@ -11,9 +11,9 @@ from flashdepot.api.answers import place_of
 from flashdepot.cli.check_commands import describe
 from flashdepot.cli.common import View, command, flag, options, path_option, say
 from flashdepot.cli.options import environment_options
-from flashdepot.diagnose.check.evidence import Outcome, Report, worst_evidence_first
+from flashdepot.diagnose.check.judge import Outcome
 from flashdepot.diagnose.check.place import InstalledTorch, Place
-from flashdepot.diagnose.check.run import check_file
+from flashdepot.diagnose.check.run import Report, check_file, worst_evidence_first
 from flashdepot.errors import FlashdepotError, IncompatibleError, IntegrityError, MissingToolError, UsageError
 from flashdepot.link.published_wheel import HEADER, PACKAGE, BuildsWith, WheelPackage, judge_requirement, write_package
 from flashdepot.resolve.facts import Given

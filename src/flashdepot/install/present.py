@@ -14,9 +14,9 @@ import msgspec
 from msgspec.structs import replace
 from packaging.utils import canonicalize_name
 
-from flashdepot.diagnose.check.evidence import Evidence, Outcome, Report
+from flashdepot.diagnose.check.judge import Evidence, Outcome
 from flashdepot.diagnose.check.place import Place, read_installed_torch
-from flashdepot.diagnose.check.run import check_file
+from flashdepot.diagnose.check.run import Report, check_file
 from flashdepot.errors import FlashdepotError, IncompatibleError, IntegrityError, MissingToolError, UsageError
 from flashdepot.files.folders import sha256_files
 from flashdepot.model.diagnosis import Diagnosis, Severity, Verdict

@@ -17,7 +17,7 @@ from packaging.version import InvalidVersion, Version
 
 from flashdepot.binary.elf import ElfFile, demangled
 from flashdepot.binary.window import open_window
-from flashdepot.diagnose.check.evidence import Evidence, Outcome
+from flashdepot.diagnose.check.judge import Evidence, Outcome
 from flashdepot.errors import IncompatibleError
 from flashdepot.files.archive import unpack
 from flashdepot.files.atomic import sha256_file

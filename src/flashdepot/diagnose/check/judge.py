@@ -1,4 +1,4 @@
-"""Comparisons of a compiled file with a place. Each is pure and gives its lines of evidence."""
+"""Comparisons of a compiled file with a place. Each is pure and gives a line of evidence for each thing that was checked."""
 
 from __future__ import annotations
 
@@ -7,18 +7,64 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 
+import msgspec
 from msgspec.structs import replace
 
 from flashdepot.binary.elf import version_floor
 from flashdepot.binary.fatbin import CodeKind, GpuCode
 from flashdepot.binary.window import FileKind
-from flashdepot.diagnose.check.evidence import Evidence, Outcome, evidence_of
 from flashdepot.diagnose.check.place import InstalledTorch, Place, TorchSymbols, abi_of, built_for
 from flashdepot.diagnose.check.subject import CUDA_SYMBOL, Binary, cuda_of_runtime
 from flashdepot.facts.gpus import cuda_of_elf, cuda_of_ptx
 from flashdepot.fit.needs import AbiNeed, CxxNeed, DriverNeed, LibcNeed, PlatformNeed
 from flashdepot.fit.rules import ask, served_cuda
+from flashdepot.model.codec import FixedWord
+from flashdepot.model.diagnosis import Diagnosis, Verdict
 from flashdepot.model.target import Architecture, Platform, Version
+
+
+class Outcome(FixedWord):
+    """How one comparison ended, a worse one after a better; a report ends as its worst line did.
+
+    A ``NOTE`` is a fact that was asked of nothing: no GPU, no Python or no CUDA version was named to compare it with.
+    """
+
+    NOTE = "note"
+    FITS = "fits"
+    UNKNOWN = "cannot tell"
+    MISFIT = "does not fit"
+    DAMAGED = "damaged"
+
+    @property
+    def exit_code(self) -> int:
+        """0 fits, 3 a fact is missing, 4 does not fit, 6 damaged."""
+        return {Outcome.UNKNOWN: 3, Outcome.MISFIT: 4, Outcome.DAMAGED: 6}.get(self, 0)
+
+
+class Evidence(msgspec.Struct, frozen=True, rename={"has": "environment"}):
+    """One comparison: what the file needs or says (``seen``), what the environment has, and what fixes a misfit.
+
+    ``topic`` is what was compared, in the field's words; ``where`` the compiled file, for a wheel's.
+    """
+
+    outcome: Outcome
+    topic: str
+    seen: str
+    has: str = ""
+    where: str = ""
+    fix: str = ""
+
+
+OUTCOMES = {Verdict.FITS: Outcome.FITS, Verdict.UNCERTAIN: Outcome.UNKNOWN, Verdict.MISFIT: Outcome.MISFIT}
+"""What a verdict of fit is as a line of evidence."""
+
+
+def evidence_of(reason: Diagnosis | None, topic: str, seen: str, has: str) -> Evidence:
+    """The line for what a rule of fit said; ``None`` says that it is kept."""
+    if reason is None:
+        return Evidence(Outcome.FITS, topic, seen, has)
+    return Evidence(OUTCOMES[reason.verdict], topic, seen, has, fix=str(reason.fix))
+
 
 _SHOWN = 4
 _ZSTANDARD_SINCE = Version("12.4")  # rapids-cmake, fatbin compression: from driver 550.54.14 on

@@ -10,7 +10,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.tags import Tag
 
 from flashdepot.binary.wheel import WheelFacts
-from flashdepot.diagnose.check.evidence import Evidence, Outcome, evidence_of
+from flashdepot.diagnose.check.judge import Evidence, Outcome, evidence_of
 from flashdepot.diagnose.check.place import Place, abi_of, span_of
 from flashdepot.diagnose.check.subject import Binary, cuda_of_runtime
 from flashdepot.errors import UsageError

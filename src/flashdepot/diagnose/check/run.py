@@ -7,17 +7,53 @@ import zipfile
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
+from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
-from flashdepot.diagnose.check.evidence import Evidence, Outcome, Report, evidence_of, worst_evidence_first
-from flashdepot.diagnose.check.judge import judge_architectures, judge_binary
+from flashdepot.diagnose.check.judge import Evidence, Outcome, evidence_of, judge_architectures, judge_binary
 from flashdepot.diagnose.check.judge_wheel import judge_claims, judge_cuda_name, judge_extension_name, judge_wheel
 from flashdepot.diagnose.check.place import Place
 from flashdepot.diagnose.check.subject import Subject, imports_torch, optional_files, read_subject
 from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.fit.rules import ask
+from flashdepot.model.codec import plain
 from flashdepot.model.environment import NO_TORCH
+
+
+class Report(msgspec.Struct, frozen=True):
+    """The verdict on one file, worst evidence first, and what is known of it as JSON."""
+
+    path: str
+    kind: str
+    evidence: tuple[Evidence, ...]
+    facts: dict[str, Any]
+
+    def __repr__(self) -> str:
+        return f"<Report: {self.path} {self.verdict.value}>"
+
+    @property
+    def verdict(self) -> Outcome:
+        """The worst outcome; what nothing speaks against fits."""
+        worst = max((e.outcome for e in self.evidence), key=lambda outcome: outcome.rank, default=Outcome.FITS)
+        return Outcome.FITS if worst is Outcome.NOTE else worst
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as ``--json`` prints it."""
+        return {
+            "file": self.path,
+            "kind": self.kind,
+            "verdict": self.verdict.value,
+            "evidence": [plain(e) for e in self.evidence],
+            "facts": self.facts,
+        }
+
+
+def worst_evidence_first(evidence: list[Evidence]) -> tuple[Evidence, ...]:
+    """The lines by how bad they are, otherwise in the order given."""
+    return tuple(sorted(evidence, key=lambda e: -e.outcome.rank))
+
 
 _BACKEND = re.compile(r"[_-]?(?:cuda|cu|rocm|hip|xpu|cpu|mps|sycl)\d*(?:_nocublaslt\d*)?$")
 _AGAINST = {Outcome.MISFIT, Outcome.UNKNOWN}
