@@ -18,7 +18,7 @@ from pathlib import Path
 
 from flashdepot.diagnose.check import place
 from flashdepot.diagnose.check.subject import read_subject
-from flashdepot.facts.builds import SYMBOLS, about_torch_symbols
+from flashdepot.facts import SYMBOLS, about_torch_symbols
 from flashdepot.model.target import Version
 
 Torch = tuple[Version, frozenset[str]]

@@ -12,8 +12,7 @@ from packaging.version import Version as Release
 
 from flashdepot.diagnose.explain.machine import built_for
 from flashdepot.errors import UsageError
-from flashdepot.facts import COPIES, read_table
-from flashdepot.facts.builds import about_torch_symbols, torch_symbols
+from flashdepot.facts import COPIES, about_torch_symbols, read_table, torch_symbols
 from flashdepot.facts.gpus import known_architectures, parse_architecture, parse_architectures
 from flashdepot.model.target import Architecture, Version, spell
 from support.tools import run_program

@@ -13,7 +13,7 @@ import msgspec
 
 from flashdepot.catalog.load import Catalog
 from flashdepot.catalog.matrix import MatrixRow, by_version, python_of, python_order, release_name, rows, serves
-from flashdepot.facts.builds import default_cxx11_abi
+from flashdepot.facts import default_cxx11_abi
 from flashdepot.facts.gpus import known_architectures
 from flashdepot.kernels import oldest_gpu
 from flashdepot.model.candidate import PublishedWheel

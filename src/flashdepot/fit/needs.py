@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from flashdepot.facts.builds import builder_of, default_cxx11_abi, is_preview
+from flashdepot.facts import builder_of, default_cxx11_abi, is_preview
 from flashdepot.kernels import oldest_gpu
 from flashdepot.model.target import Architecture, Platform, Version
 from flashdepot.model.wheel import FLASH_ATTN, OFFICIAL, OLDEST_PYTHON, OLDEST_TORCH, glibc_floor, is_ours, platform_of

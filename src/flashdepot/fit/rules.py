@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from flashdepot.facts.builds import newest_gpu
+from flashdepot.facts import newest_gpu
 from flashdepot.facts.gpus import newest_cuda, oldest_driver
 from flashdepot.fit.needs import (
     UNKNOWN,

@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from flashdepot.errors import UsageError
-from flashdepot.facts.builds import default_cuda, default_cxx11_abi
+from flashdepot.facts import default_cuda, default_cxx11_abi
 from flashdepot.facts.gpus import parse_architecture
 from flashdepot.host import probe, runtime_facts, saved_host, wheel_facts
 from flashdepot.model.environment import NO_TORCH, Accelerator, Environment, Torch

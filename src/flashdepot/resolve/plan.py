@@ -12,7 +12,7 @@ from flashdepot.build.schedule import Capacity
 from flashdepot.catalog import CATALOG_FOLDER, load_catalog
 from flashdepot.depot import Depot
 from flashdepot.errors import FlashdepotError
-from flashdepot.facts.builds import default_cuda
+from flashdepot.facts import default_cuda
 from flashdepot.facts.gpus import choose_sass, codes_of
 from flashdepot.host import with_tools
 from flashdepot.host.surroundings import usable_cores, usable_memory

@@ -17,7 +17,7 @@ from flashdepot.binary.elf import ElfFile, read_shared_library
 from flashdepot.binary.window import FileKind, identify, open_window
 from flashdepot.diagnose.check.subject import TORCH_SYMBOL
 from flashdepot.errors import IntegrityError
-from flashdepot.facts.builds import about_torch_symbols, default_cxx11_abi, torch_symbols
+from flashdepot.facts import about_torch_symbols, default_cxx11_abi, torch_symbols
 from flashdepot.host.surroundings import CXX_LIBRARY, cxx_versions, system_folders
 from flashdepot.model.environment import NO_TORCH, Accelerator, Environment, PythonEnvironment, Torch
 from flashdepot.model.host import HostRecord

@@ -15,7 +15,7 @@ from flashdepot.diagnose.explain.pattern import Pattern
 from flashdepot.diagnose.explain.rules import SENTENCES
 from flashdepot.diagnose.explain.steps import Step
 from flashdepot.errors import UsageError
-from flashdepot.facts.builds import torch_symbol_patterns
+from flashdepot.facts import torch_symbol_patterns
 from flashdepot.facts.gpus import parse_architecture
 from flashdepot.files.atomic import read_toml
 from flashdepot.model.target import Architecture, Version
