@@ -56,7 +56,7 @@ def test_every_placeholder_comes_from_a_pattern_or_from_the_host(rule: LogRule) 
         "rebuild",
         "install",
     }
-    host |= {"module", *WHEELS, "wheel_module"}
+    host |= {"module", *WHEELS, "wheel_module", "path", "folder", "url"}
     named = {
         name
         for text in (rule.why, *rule.fix, *rule.fix_windows, *rule.fix_amd, *rule.fix_cargo)
@@ -106,7 +106,7 @@ def test_every_message_is_given_its_class_first() -> None:
 
 def test_what_a_log_says_is_never_put_inside_the_quotes_of_a_command() -> None:
     # Values of a log are quoted when they are put in: between quotes, those would end there, and bare the value to a shell.
-    inside = re.compile(r"""(?:^|\s)(?:'[^']*|"[^"]*)\{(?:name|library|header|file|symbol|message)\}""")
+    inside = re.compile(r"""(?:^|\s)(?:'[^']*|"[^"]*)\{(?:name|library|header|file|path|folder|url|symbol|message)\}""")
     fixes = [fix for rule in load_rules() for fix in (*rule.fix, *rule.fix_windows, *rule.fix_amd, *rule.fix_cargo)]
     assert [fix for fix in fixes if inside.search(fix.partition("   #")[0])] == []
 

@@ -167,7 +167,7 @@ def wheel_with(library: str) -> dict[str, str]:
     """The package of PyPI that has a library of CUDA's, and its module, for the names of ``WHEELS``; or that it is the driver's."""
     found = _OF_CUDA.match(library.lower())
     if not found:
-        return {"driver_library": library} if library.startswith("libcuda.") else {}
+        return {"driver_library": library} if library.partition(".")[0] in ("cuda", "libcuda") else {}
     name, soname = found.groups("")
     part = _PARTS.get(name, name)
     wheel = f"nvidia-{part.replace('_', '-')}"

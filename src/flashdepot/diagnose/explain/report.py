@@ -37,8 +37,19 @@ _OURS = ("flash-attn", "flash-attn-3", "flash-attn-4")
 
 _UNNAMED = "THE_PACKAGE"
 _NAME = re.compile(r"\{(\w+)\}")
-_PYTHONS = re.compile(r"(?:[A-Z_]+=\S* )*(?:python -m )?(?:pip|python|uv) ")
-_CARGOS = re.compile(r"(?:[A-Z_]+=\S* )*cargo ")
+_OF_PYTHON = r"(?:python -m )?(?:pip (?!install \.)|python |uv )"
+_PYTHONS, _CARGOS, _ANYS = (
+    re.compile(rf"(?:[A-Z_]+=\S* )*(?:{tools})") for tools in (_OF_PYTHON, "cargo ", f"{_OF_PYTHON}|cargo ")
+)
+_OURS_BUILDS = re.compile(r"flashdepot (?!depot gc)")
+_SWITCH = re.compile(r"(?:set )?\bFLASH_ATTENTION_(?=FORCE|SKIP)")
+_SWITCHES = {"causal-conv1d": "CAUSAL_CONV1D_", "mamba-ssm": "MAMBA_"}
+"""Packages that have flash-attn's switches, with another beginning."""
+_IN_LINE = {
+    "path": re.compile(r"(?:^|[\s'\"`(=])(/(?!usr/bin|bin/)[^\s'\"`:,;)]+)"),
+    "url": re.compile(r"https?://[^\s'\"`,;)]+"),
+}
+_UNKNOWN = {"path": ".", "folder": ".", "url": "THE_URL"}
 _PIP_INSTALLS = re.compile(r"(?<!uv )(?:\bpython -m )?\bpip install (?=[^u]|u[^v])")
 """What an environment that uv made has no program for."""
 
@@ -178,9 +189,8 @@ def _next_steps(outcome: RuleOutcome) -> tuple[str, ...]:
     steps += _again(outcome, package)
     steps.append(f"flashdepot explain {log}; flashdepot doctor   # the new log, and what stands in the way here")
     line = "the first line above" if outcome.decided and outcome.errors else f"the first error of {log}"
-    steps.append(
-        f"search the issues of {package} for {line}; report it there with the whole log and the output of flashdepot host"
-    )
+    whose = f"the issues of {package}" if package != _UNNAMED else "the web and the program's issues"
+    steps.append(f"search {whose} for {line}; report it there with the whole log and the output of flashdepot host")
     return tuple(steps)
 
 
@@ -195,7 +205,8 @@ def _again(outcome: RuleOutcome, package: str) -> Iterable[str]:
     """Commands that bring a log with the line that decides."""
     if outcome.run:
         yield "python ... > run.log 2>&1   # keep all of both streams: the last line of the first traceback is the cause"
-        yield f"pip list; pip check; pip install -U {package}   # releases of different times are the usual reason"
+        upgrade = f"; pip install -U {package}" if package != _UNNAMED else ""
+        yield f"pip list; pip check{upgrade}   # releases of different times are the usual reason"
         yield "CUDA_LAUNCH_BLOCKING=1 python ...   # an error of CUDA: the traceback then names the call that failed"
         return
     why = "one compiler at a time, so that the first error stands by itself"
@@ -208,6 +219,8 @@ def _again(outcome: RuleOutcome, package: str) -> Iterable[str]:
         yield f"cargo build -vv -j 1 > build.log 2>&1   # with the features as before; {why}"
     elif outcome.steps and all(step.tool == "cmake" for step in outcome.steps):
         yield f"cmake -S . -B build > build.log 2>&1; cmake --build build -j 1 >> build.log 2>&1   # {why}"
+    elif package == _UNNAMED:
+        yield f"THE_COMMAND > build.log 2>&1   # {why}"
     else:
         yield f"{jobs}pip install -v {package} --no-build-isolation > build.log 2>&1   # {why}"
 
@@ -216,22 +229,26 @@ def _finding(hit: Hit, outcome: RuleOutcome, host: HostRecord | None) -> Cause:
     rule = hit.rule
     package = hit.package or _package_meant(outcome)
     values = {**(_host_values(host) if host else {}), **_log_values(outcome), **package.values, **hit.groups}
-    values |= wheel_with(hit.groups.get("library", ""))
+    values |= wheel_with(hit.groups.get("library") or hit.groups.get("symbol", "").lstrip("_"))
+    values |= _in_line(hit.line.text)
     values["install"] = how_to_install(values["module"])
     facts = _symbol_facts(hit.groups["symbol"], outcome.facts.torch.partition("+")[0]) if "symbol" in hit.groups else []
     if host and not outcome.amd:
         facts += [fact for name in rule.host for fact in _host_facts(name, host)]
     advice = _of_what_was_found(_advice(rule, outcome), hit, values)
+    if package.name not in _OURS:
+        switch = _SWITCHES.get(package.name, "")
+        advice = [_SWITCH.sub(switch, text) for text in advice if switch or not _SWITCH.match(text)]
     if outcome.windows:
         advice = [for_windows(command) for command in advice if not is_for_posix(command)] or advice
         values |= {name: for_windows(values[name]) for name in ("rebuild", "install")}
-    ours = package.name in (*_OURS, _UNNAMED) or package.name.startswith("candle")
-    fix = [fill(command, values, quoted=hit.groups) for command in advice]
-    fix = [command for command in fix if ours or not command.startswith("flashdepot ")]
+    own_build = any(step.installer for step in outcome.steps)
+    ours = package.name in _OURS or package.name.startswith("candle") or (package.name == _UNNAMED and not own_build)
+    fix = [fill(command, values, quoted=(*hit.groups, *_UNKNOWN)) for command in advice]
+    fix = [command for command in fix if ours or not _OURS_BUILDS.match(command)]
     if hit.step and hit.step.installer == "uv":
         fix = [_PIP_INSTALLS.sub("uv pip install ", command) for command in fix]
-    if outcome.cargo or any(step.installer or step.tool == "python" for step in outcome.steps):
-        others = _PYTHONS if outcome.cargo else _CARGOS
+    if others := _of_other_tools(hit, outcome):
         fix = [command for command in fix if not others.match(command)] or fix
     fix = sorted(fix, key=lambda command: _LONG in command)
     may_have_ours = rule.ours and ours and package.name != _UNNAMED and not outcome.amd and outcome.facts.can_run_ours
@@ -244,11 +261,28 @@ def _finding(hit: Hit, outcome: RuleOutcome, host: HostRecord | None) -> Cause:
 
 
 def _of_what_was_found(advice: Sequence[str], hit: Hit, values: Mapping[str, str]) -> Sequence[str]:
-    """Advice without what is for another thing of the rule's than the one that the line names; behind, if it names none."""
-    things = {name for pattern in (*hit.rule.patterns, *hit.rule.likely) for name in pattern.groups} | {*WHEELS}
-    lacking = [command for command in advice if not (things - values.keys()).isdisjoint(_NAME.findall(command))]
-    known = [command for command in advice if command not in lacking]
-    return known + (lacking if things.isdisjoint(hit.groups) else [])
+    """Advice without what is for another thing of the rule's than the one that the log names."""
+    patterns = (*hit.rule.patterns, *hit.rule.likely, *hit.rule.details)
+    things = {name for pattern in patterns for name in pattern.groups} | {*WHEELS}
+    lacking = things - values.keys()
+    return [command for command in advice if lacking.isdisjoint(_NAME.findall(command))] or advice
+
+
+def _in_line(text: str) -> dict[str, str]:
+    """The last path and the last address that a line names, or what stands for them."""
+    found = {name: match[-1] for name, pattern in _IN_LINE.items() if (match := pattern.findall(text))}
+    if "path" in found:
+        found["folder"] = found["path"].rpartition("/")[0] or "/"
+    return {**_UNKNOWN, **found}
+
+
+def _of_other_tools(hit: Hit, outcome: RuleOutcome) -> re.Pattern[str] | None:
+    """What begins the commands of tools that the log has not to do with."""
+    if outcome.cargo:
+        return _PYTHONS
+    if hit.line.text.startswith("fatal: ") or (hit.step and hit.step.tool == "git"):
+        return _ANYS
+    return _CARGOS if outcome.steps else None
 
 
 def _package_meant(outcome: RuleOutcome) -> Package:
