@@ -54,8 +54,8 @@ def fetch(project: str, filename: str, sha256: str, destination: Path, *, on_pro
             asked.append(index.url)
             try:
                 trace(f"Looking for {filename} in {index.url}")
-                if package := index.find(project, filename):
-                    return index.download(package, sha256, destination, on_progress).path
+                if found := index.fetch(project, filename, sha256, destination, on_progress):
+                    return found
             except (IntegrityError, NetworkError) as error:
                 failures.append(error)
     if failures:

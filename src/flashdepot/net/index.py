@@ -14,7 +14,7 @@ from requests.utils import urldefragauth
 
 from flashdepot.errors import IntegrityError, NetworkError
 from flashdepot.events import Download
-from flashdepot.net.download import Downloaded, Remote, download
+from flashdepot.net.download import Remote, download
 from flashdepot.net.errors import network_errors, patiently
 from flashdepot.net.transport import IndexSettings, open_session, read_body
 from flashdepot.net.waiting import within
@@ -69,23 +69,17 @@ class PackageIndex:
                 raise ValueError(f"the page has more than {_MOST_TAGS} tags")
             return pypi_simple.ProjectPage.from_html(project, body, str(answer.url), answer.encoding)
 
-    def find(self, project: str, filename: str) -> pypi_simple.DistributionPackage | None:
-        """Return the file of that exact name, or ``None``."""
-        return next((p for p in self.packages(project) if p.filename == filename), None)
-
-    def download(
-        self,
-        package: pypi_simple.DistributionPackage,
-        sha256: str,
-        destination: Path,
-        on_progress: Download | None = None,
-    ) -> Downloaded:
-        """Fetch a file as :func:`flashdepot.net.download.download` does."""
+    def fetch(
+        self, project: str, filename: str, sha256: str, destination: Path, on_progress: Download | None = None
+    ) -> Path | None:
+        """Fetch the file of that exact name, as :func:`flashdepot.net.download.download` does; ``None`` without one."""
+        package = next((p for p in self.packages(project) if p.filename == filename), None)
+        if package is None:
+            return None
         declared = package.digests.get("sha256", sha256)
         if declared != sha256:
             raise IntegrityError(
-                f"{package.filename} from {self.url} is not the published file: its SHA-256 is {declared}, "
-                f"expected {sha256}.",
+                f"{filename} from {self.url} is not the published file: its SHA-256 is {declared}, expected {sha256}.",
                 hint="A mirror that rebuilds files cannot serve this one; name another index: PIP_INDEX_URL=URL",
             )
         return download(
@@ -95,7 +89,7 @@ class PackageIndex:
             timeout=self._timeout,
             elsewhere=_ELSEWHERE,
             on_progress=on_progress,
-        )
+        ).path
 
     @contextlib.contextmanager
     def _explained(self, wanted: str) -> Iterator[None]:
