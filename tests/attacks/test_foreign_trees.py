@@ -14,7 +14,7 @@ from flashdepot.build.farm import handed_out
 from flashdepot.errors import FlashdepotError, UsageError
 from flashdepot.files.directory import PlainFiles
 from flashdepot.kernels.fa2 import Fa2, Fa2Layout
-from flashdepot.upstream.source import read_folder, source_digest
+from flashdepot.upstream.source import SourceTree, source_digest
 from support.upstreams import make_folder
 
 SECRET = "a-secret-of-the-user"  # noqa: S105  (that is what it is called)
@@ -109,7 +109,7 @@ def test_what_is_not_a_file_of_the_tree_is_refused_by_its_name(tree, place, plan
     plant(path)
     readers: list[Callable[[Path], object]] = [everything_read]
     if place != "csrc/cutlass/LICENSE.txt":  # no compiler needs it
-        readers.append(partial(read_folder, Fa2Layout()))
+        readers.append(partial(SourceTree.read, Fa2Layout()))
     for reads in readers:
         with pytest.raises(FlashdepotError) as caught:
             reads(tree)
@@ -122,7 +122,7 @@ def test_a_folder_of_the_tree_that_is_a_link_is_refused(tree, folder) -> None:
     (tree / folder).rename(tree.parent / "elsewhere")
     (tree / folder).symlink_to(tree.parent / "elsewhere")
     with pytest.raises(UsageError, match="symbolic link") as caught:
-        read_folder(Fa2Layout(), tree)
+        SourceTree.read(Fa2Layout(), tree)
     assert f"cp -rL {tree}" in caught.value.hint
 
 
@@ -131,7 +131,7 @@ def test_a_copy_without_links_serves_as_the_message_says(tree) -> None:
     (tree / "csrc" / "cutlass").rename(tree.parent / "cutlass")
     (tree / "csrc" / "cutlass").symlink_to(tree.parent / "cutlass")
     shutil.copytree(tree, tree.parent / "copy")
-    assert read_folder(Fa2Layout(), tree.parent / "copy").id.digest == before
+    assert SourceTree.read(Fa2Layout(), tree.parent / "copy").id.digest == before
 
 
 def test_links_on_the_way_to_the_tree_and_next_to_its_sources_are_the_users_own(tree) -> None:
@@ -140,7 +140,7 @@ def test_links_on_the_way_to_the_tree_and_next_to_its_sources_are_the_users_own(
     (tree / "csrc" / "cutlass" / ".git").write_text("gitdir: ../../.git/modules/csrc/cutlass\n")
     (tree / "flash_attn" / ".#edited.py").symlink_to("user@host.1234")
     (tree.parent / "named").symlink_to(tree)
-    assert read_folder(Fa2Layout(), tree.parent / "named").id.digest == before
+    assert SourceTree.read(Fa2Layout(), tree.parent / "named").id.digest == before
 
 
 def test_a_file_that_becomes_a_link_meanwhile_is_not_read(tree) -> None:

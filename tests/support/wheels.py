@@ -20,7 +20,6 @@ from flashdepot.model.manifest import Manifest, ManifestFile
 from flashdepot.model.selection import PROFILES, select
 from flashdepot.model.target import Platform, Version
 from flashdepot.upstream import SourceTree
-from flashdepot.upstream.source import read_folder
 from flashdepot.wheel.builder import Wheel, build_wheel, jax_modules
 from support.depots import store_library
 from support.recipes import architectures
@@ -47,7 +46,7 @@ def make_source(folder: Path) -> SourceTree:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return read_folder(LAYOUT, folder)
+    return SourceTree.read(LAYOUT, folder)
 
 
 def store_wheel_library(depot: Depot, tree: SourceTree, folder: Path, shared: Path | None = None) -> Manifest:

@@ -41,7 +41,6 @@ from flashdepot.resolve.own_wheel_name import (
     wheel_version,
 )
 from flashdepot.upstream import SourceTree
-from flashdepot.upstream.source import read_folder
 from flashdepot.wheel.builder import RUNTIME, Wheel, build_jax_wheel, build_wheel, wheel_text
 from support.recipes import architectures
 from support.tools import flashdepot_here
@@ -280,7 +279,7 @@ def test_kernels_of_one_state_of_the_source_and_python_of_another_make_no_wheel(
 ) -> None:
     """A commit that changes only Python: the wheel would say that all of it is the earlier one."""
     (tree.root / "flash_attn" / "flash_attn_interface.py").write_text("flash_attn_func = None\n")
-    changed = read_folder(LAYOUT, tree.root)
+    changed = SourceTree.read(LAYOUT, tree.root)
     with pytest.raises(UsageError, match="must have both from one source"):
         build_wheel(manifest, depot.libraries.materialise(manifest), {"fa2": changed}, tmp_path)
     assert not list(tmp_path.glob("*.whl"))

@@ -241,9 +241,6 @@ def stock(remote: OpenRemote, known: Iterable[Manifest]) -> list[SignedLibrary]:
     return [library for _, library in sorted(libraries.items()) if library.statement.summary.kind == LIBRARY]
 
 
-DEPOT = "the depot"
-
-
 class Mismatch(msgspec.Struct, frozen=True):
     """A compiler run whose object somebody has with other bytes: who, the SHA-256 there, and the right one."""
 
@@ -270,7 +267,7 @@ class AuditReport(msgspec.Struct, frozen=True):
 def compare(records: Sequence[ActionRecord], depot: Depot, remotes: Sequence[OpenRemote]) -> AuditReport:
     """Compare what was compiled just now with the objects of the same runs in the depot, and with signed claims."""
     claims = [
-        (record, DEPOT, stored.object.digest)
+        (record, "the depot", stored.object.digest)
         for record in records
         if (stored := depot.actions.find(record.intent_key, record.inputs.get)) is not None
     ]
@@ -317,20 +314,18 @@ class Synced(msgspec.Struct, frozen=True):
 
 
 def plan_sync(remote: OpenRemote, ours: Collection[Manifest]) -> SyncPlan:
-    """Compare the libraries of a depot with those of a remote; nothing is fetched but records."""
+    """Compare the libraries of a depot with those of a remote; nothing is fetched but records.
+
+    Of several libraries of one recipe that the remote has, the first one is fetched.
+    """
     theirs = [library.statement for library in stock(remote, ours)]
-    return compare_libraries(ours, theirs, may_push=remote.settings.push)
-
-
-def compare_libraries(ours: Collection[Manifest], theirs: Sequence[LibraryStatement], *, may_push: bool) -> SyncPlan:
-    """What is on one side only. Of several libraries of one recipe that the remote has, the first one is fetched."""
     here = {manifest.recipe_key: LibraryStatement.of(manifest).manifest_digest for manifest in ours}
     there: dict[str, list[LibraryStatement]] = {}
     for statement in theirs:
         there.setdefault(statement.summary.recipe_key, []).append(statement)
     return SyncPlan(
         fetched=tuple(statements[0] for key, statements in there.items() if key not in here),
-        pushed=tuple(manifest for manifest in ours if may_push and manifest.recipe_key not in there),
+        pushed=tuple(manifest for manifest in ours if remote.settings.push and manifest.recipe_key not in there),
         differing=tuple(
             key
             for key, statements in there.items()

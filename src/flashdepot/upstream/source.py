@@ -90,15 +90,6 @@ class SourceTree(Identified, frozen=True):
         return PlainFiles(self.root)
 
 
-def read_folder(layout: Layout, root: Path) -> SourceTree:
-    """Take a folder as it is, in place."""
-    if not root.is_dir():
-        raise UsageError(
-            f"There is no folder {root}.", hint="Name one that is, or a published version: --upstream VERSION"
-        )
-    return SourceTree.read(layout, root)
-
-
 def source_digest(layout: Layout, files: PlainFiles) -> str:
     """SHA-256, in hexadecimal, of the names and bytes of every file that gets into a library or a wheel.
 
@@ -226,7 +217,12 @@ class Sources(msgspec.Struct, frozen=True):
             return obtain_commit(self.layout, GitSource.parse(spec), cache)
         if self._is_published(spec):
             return obtain_sdist(self.layout, self.find_sdist(spec), cache, on_progress)
-        return read_folder(self.layout, Path(os.path.abspath(Path(spec).expanduser())))  # noqa: PTH100  (links stay as the user wrote them)
+        root = Path(os.path.abspath(Path(spec).expanduser()))  # noqa: PTH100  (links stay as the user wrote them)
+        if not root.is_dir():
+            raise UsageError(
+                f"There is no folder {root}.", hint="Name one that is, or a published version: --upstream VERSION"
+            )
+        return SourceTree.read(self.layout, root)
 
     def to_fetch(self, spec: str, cache: Path) -> int:
         """The bytes that :meth:`obtain` would fetch of a published version; 0 for what is there, or is not published."""
