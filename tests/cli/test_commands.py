@@ -84,7 +84,6 @@ def test_help_is_a_command_too() -> None:
             marks=posix("/dev/null"),
         ),
         (["get", "--memory", "9" * 400], 2, "is not an amount of bytes"),
-        (["resolve", "--bandwidth", "9" * 400], 2, "is not an amount of bytes"),
         (["get", "--memory", "8"], 2, "--memory 8 is 8 bytes, and one compiler takes gigabytes."),
         pytest.param(
             ["get", "--target", "windows-x86_64", "--driver", "550", "--glibc", "2.31", "--arch", "90"],

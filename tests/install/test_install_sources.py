@@ -9,7 +9,7 @@ from urllib.parse import unquote
 import pytest
 
 from flashdepot.catalog.load import Collection, Listing, encode
-from flashdepot.model.candidate import Candidate, Origin, PublishedWheel, WheelRequest
+from flashdepot.model.candidate import Candidate, Origin, PublishedWheel
 from flashdepot.model.environment import Environment
 from flashdepot.resolve.decide import candidate_of
 from flashdepot.resolve.lock import LOCK_NAME, Lock, read_lock, write_lock
@@ -276,7 +276,7 @@ def test_a_verified_wheel_writes_no_lock_unless_there_is_one_that_waits_for_its_
     (listed,) = published.wheels("official")
     listed = listed._replace(sha256="", size=0)
     wheel = listed._replace(url=listed.url.replace("http:", "https:"))
-    lock = Lock.of(candidate_of(WheelRequest(Environment()), wheel), Environment())
+    lock = Lock.of(candidate_of(wheel), Environment())
     write_lock(tmp_path / LOCK_NAME, lock)
     installed = WheelFile("official", tmp_path / "any.whl", "ab" * 32, 7)
     assert "is recorded in" in pin(tmp_path / LOCK_NAME, lock, installed)

@@ -21,6 +21,7 @@ from flashdepot.resolve.facts import NamedFacts, override
 from flashdepot.resolve.lock import judge_lock, lock_decision, read_lock, write_lock
 from flashdepot.resolve.plan import OwnWheels
 from flashdepot.resolve.project import library_request
+from flashdepot.resolve.times import BANDWIDTH
 from support.depots import flip_bit, store_library
 from support.recipes import architectures
 from support.upstreams import default_version, find_sdist
@@ -108,7 +109,7 @@ def test_a_build_is_said_to_take_as_long_as_the_question_before_it_says(depot, m
     monkeypatch.setattr("flashdepot.resolve.times.crowding", lambda _: 1.5)
     (judged,) = own(depot, cores=2, memory=16 * GB)
     making = Making(judged.candidate.need, depot, H100.host, Limits(jobs=2, memory=16 * GB))
-    fetching = sum(fetch.size for fetch in making.fetches) / H100.request.bandwidth
+    fetching = sum(fetch.size for fetch in making.fetches) / BANDWIDTH
     assert judged.candidate.seconds == pytest.approx(making.usual().seconds - making.first_link + fetching, abs=15)
 
 

@@ -18,11 +18,11 @@ from flashdepot.events import Events
 from flashdepot.host import wheel_facts
 from flashdepot.host.probe import this_platform
 from flashdepot.kernels import oldest_gpu
-from flashdepot.model.candidate import BANDWIDTH, Origin, Plan, WheelRequest
+from flashdepot.model.candidate import Origin, Plan, WheelRequest
 from flashdepot.model.diagnosis import Command, Diagnosis, Reasons
 from flashdepot.model.environment import NO_TORCH
 from flashdepot.model.host import HostRecord
-from flashdepot.model.limits import joined, parse_size
+from flashdepot.model.limits import joined
 from flashdepot.model.request import LibraryRequest
 from flashdepot.model.wheel import COMMUNITY, DEFAULT_SOURCES, FLASH_ATTN, INDEX, OFFICIAL, OURS, PIP
 from flashdepot.resolve.facts import Given, NamedFacts, facts_of
@@ -67,7 +67,6 @@ class Question(msgspec.Struct, frozen=True):
     sources: tuple[str, ...] = ()
     allow: tuple[str, ...] = ()
     profile: str | None = None
-    bandwidth: str | None = None
     depot: Path | None = None
 
     def ask(self, library: LibraryRequest, depot: Depot, events: Events) -> Plan:
@@ -84,7 +83,6 @@ class Question(msgspec.Struct, frozen=True):
             version=self.version or "",
             sources=(sources_named(self.sources, depot) or DEFAULT_SOURCES) | (frozenset(self.allow) & {COMMUNITY}),
             allow_uncertain="uncertain" in self.allow,
-            bandwidth=parse_size(self.bandwidth) if self.bandwidth else BANDWIDTH,
         )
         return resolve(request, library, host=host, depot=depot, events=events)
 
@@ -102,7 +100,6 @@ class Question(msgspec.Struct, frozen=True):
                 "source": self.sources,
                 "allow": self.allow,
                 "profile": self.profile,
-                "bandwidth": self.bandwidth,
                 "depot": self.depot,
             },
         )

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import msgspec
 from packaging.version import Version
@@ -40,13 +39,6 @@ class Filter(msgspec.Struct, frozen=True):
             and self.platform in wheel.platform
             and self.source in {"", wheel.source}
         )
-
-
-class Tally(msgspec.Struct, frozen=True):
-    """How many wheels there are of each value of something."""
-
-    of: str
-    counts: tuple[tuple[str, int], ...]
 
 
 def serves(wheel: PublishedWheel, tag: str) -> bool:
@@ -96,30 +88,6 @@ def abi_word(wheel: PublishedWheel) -> str:
 def by_version(text: str) -> Version:
     """What to sort versions by, those of CUDA and torch too; nothing comes before everything."""
     return Version(text or "0")
-
-
-def tallies(wheels: Iterable[PublishedWheel]) -> tuple[Tally, ...]:
-    """How many wheels there are of each source, version, torch, CUDA, platform, and how much is known of them."""
-    wheels = tuple(wheels)
-
-    def newest_first(of: str, value: Callable[[PublishedWheel], str]) -> Tally:
-        counts = Counter(map(value, wheels))
-        return Tally(of, tuple((v or "not named", counts[v]) for v in sorted(counts, key=by_version, reverse=True)))
-
-    def most_first(of: str, value: Callable[[PublishedWheel], str]) -> Tally:
-        return Tally(of, tuple(sorted(Counter(map(value, wheels)).items(), key=lambda pair: (-pair[1], pair[0]))))
-
-    return (
-        most_first("source", lambda w: w.source),
-        most_first("distribution", lambda w: w.distribution),
-        newest_first("version", lambda w: w.version),
-        newest_first("torch", lambda w: ".".join(w.torch.split(".")[:2])),
-        newest_first("cuda", lambda w: w.cuda),
-        most_first("platform", platform_words),
-        most_first("existence", lambda w: "seen" if w.seen else "expected, not seen"),
-        most_first("digest", lambda w: "known" if w.sha256 else "not known"),
-        most_first("machine code", lambda w: ",".join(w.sass) or "not known"),
-    )
 
 
 def _is_or_within(value: str, wanted: str) -> bool:

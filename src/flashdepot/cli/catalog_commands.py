@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +21,6 @@ from flashdepot.catalog.matrix import (
     release_name,
     rows,
     summaries,
-    tallies,
 )
 from flashdepot.cli.app import Commands
 from flashdepot.cli.common import Table, View, command, depot_option, fields, flag, into, option, say, wants_json, warn
@@ -138,21 +138,19 @@ def ls(limit: int | None, wanted: Filter, depot: Depot, *, urls: bool) -> View:
 @filter_options
 @depot_option
 def stats(wanted: Filter, depot: Depot) -> View:
-    """Count wheels by source, version, torch, CUDA and platform."""
+    """List the collections: whose they are, how many wheels each has, and when it was listed."""
     loaded, found = _selected(depot, wanted)
-    tallied = tallies(found)
-    collections = [fields(c, "name", "kind", "page", "licence", "listed") for c in loaded.collections]
-    tables: list[str | Table] = [
-        Table(
-            ("collection", "kind", "listed", "licence", "page"),
-            [(c.name, c.kind, c.listed[:10], c.licence or "not said", c.page) for c in loaded.collections],
-        )
+    counts = Counter(wheel.source for wheel in found)
+    known = [
+        {**fields(c, "name", "kind", "page", "licence", "listed"), "wheels": counts[c.name]} for c in loaded.collections
     ]
-    for tally in tallied:
-        tables += ["", Table((tally.of, "wheels"), [(value, str(count)) for value, count in tally.counts])]
-    counts = {tally.of: dict(tally.counts) for tally in tallied}
-    document = {"wheels": len(found), "collections": collections, "counts": counts}
-    return View(document, tables, then=[f"{counted(len(found), 'wheel')}.", _age(loaded)])
+    columns = ("collection", "kind", "wheels", "listed", "licence", "page")
+    rows = [
+        (c.name, c.kind, str(counts[c.name]), c.listed[:10], c.licence or "not said", c.page)
+        for c in loaded.collections
+    ]
+    document = {"wheels": len(found), "collections": known}
+    return View(document, [Table(columns, rows)], then=[f"{counted(len(found), 'wheel')}.", _age(loaded)])
 
 
 @command("flashdepot catalog matrix --version 2.8.3", "flashdepot catalog matrix --html matrix.html", of=catalog)

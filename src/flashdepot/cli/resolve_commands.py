@@ -61,7 +61,6 @@ choice_options = options(
         multiple=True,
     ),
     option("--profile NAME  What our library must contain, as for 'flashdepot get'."),
-    option("--bandwidth 12MB  Download speed in bytes per second.  [default: 12.5MB]"),
 )
 
 

@@ -175,17 +175,13 @@ class NearMiss(msgspec.Struct, frozen=True):
         return {"count": self.count, "best": self.best.to_json(), "reason": self.reason.to_json()}
 
 
-BANDWIDTH = 12.5e6
-"""Bytes a second of a download where nobody says otherwise: a line of 100 Mbit/s."""
-
-
 class WheelRequest(msgspec.Struct, frozen=True):
     """Which wheel is needed, and from whom it may come.
 
     ``version`` is empty for the newest FlashAttention-2, a version such as ``2.8.3`` or ``2.7``, or a PEP 440
     specifier such as ``>=2.7,<2.8``. ``sources`` are those that may be taken: ``ours``, ``official``, ``community``, ``community:NAME`` for one
     collection, ``pip`` for upstream's own source build, ``index:ADDRESS`` for our index. ``allow_uncertain`` lets a candidate be taken of which it
-    cannot be determined whether it fits. ``bandwidth`` is in bytes a second.
+    cannot be determined whether it fits.
     """
 
     facts: Environment
@@ -193,7 +189,6 @@ class WheelRequest(msgspec.Struct, frozen=True):
     version: str = ""
     sources: frozenset[str] = DEFAULT_SOURCES
     allow_uncertain: bool = False
-    bandwidth: float = BANDWIDTH
 
     def allows(self, wheel_source: str) -> bool:
         """Whether a published wheel of that collection may be taken."""

@@ -115,7 +115,7 @@ def decide(request: WheelRequest, published: Sequence[PublishedWheel], own: Iter
         if misfit is not None:
             broken[misfit.id].append(_Broken(wheel, misfit, reasons))
         else:
-            judged += (_judged(request, wheel, reasons),)
+            judged += (_judged(wheel, reasons),)
     return Plan(
         request,
         ranked=_takable(request, judged),
@@ -124,7 +124,7 @@ def decide(request: WheelRequest, published: Sequence[PublishedWheel], own: Iter
         else rank((j for j in judged if j.verdict is Verdict.UNCERTAIN), request.facts),
         misfits=rank((j for j in judged if j.verdict is Verdict.MISFIT), request.facts),
         rejections=tuple(_rejections(broken)),
-        near_misses=tuple(_near_misses(request, broken)),
+        near_misses=tuple(_near_misses(broken)),
         considered=len(mine) + len(published),
         published=tuple(published),
         own=mine,
@@ -135,7 +135,7 @@ def takable(request: WheelRequest, published: Iterable[PublishedWheel], own: Ite
     """Only what :func:`decide` ranks, in a tenth of the time."""
     if never_fits(request) is not None:
         return ()
-    found = (_judged(request, wheel, judge(request, wheel)) for wheel in unbroken(request, published))
+    found = (_judged(wheel, judge(request, wheel)) for wheel in unbroken(request, published))
     return _takable(request, (*own, *found))
 
 
@@ -144,8 +144,8 @@ def _takable(request: WheelRequest, judged: Iterable[Judged]) -> tuple[Judged, .
     return rank((j for j in judged if j.verdict in wanted), request.facts)
 
 
-def _judged(request: WheelRequest, wheel: PublishedWheel, reasons: Reasons) -> Judged:
-    return Judged(candidate_of(request, wheel), verdict_of(reasons), reasons)
+def _judged(wheel: PublishedWheel, reasons: Reasons) -> Judged:
+    return Judged(candidate_of(wheel), verdict_of(reasons), reasons)
 
 
 def never_fits(request: WheelRequest) -> Diagnosis | None:
@@ -154,14 +154,14 @@ def never_fits(request: WheelRequest) -> Diagnosis | None:
     return fatal(request.facts) if plain else None
 
 
-def candidate_of(request: WheelRequest, wheel: PublishedWheel) -> Candidate:
+def candidate_of(wheel: PublishedWheel) -> Candidate:
     """A published wheel as a candidate."""
     size = size_of(wheel)
     return Candidate(
         origin=origin_of(wheel.source),
         name=filename_of_url(wheel.url),
         wheel=wheel,
-        seconds=fetch_seconds(size, request.bandwidth),
+        seconds=fetch_seconds(size),
         size=size,
         size_known=wheel.size > 0,
     )
@@ -179,7 +179,7 @@ def explain(plan: Plan, named: str) -> list[Judged]:
     request = plan.request
     mine = [j for j in plan.own if named in {str(j.candidate.origin), j.candidate.name, j.candidate.wheel.version}]
     wheels = (w for w in plan.published if named in {w.version, w.url} or filename_of_url(w.url) == named)
-    found = rank((_judged(request, wheel, judge(request, wheel)) for wheel in wheels), request.facts)
+    found = rank((_judged(wheel, judge(request, wheel)) for wheel in wheels), request.facts)
     nearest = sorted(found, key=lambda judged: (judged.verdict.rank, len(judged.reasons), _farthest(judged)))
     if not (mine or nearest) and not named.endswith(".whl"):
         raise UsageError(
@@ -195,7 +195,7 @@ def _unlisted(request: WheelRequest, name: str) -> Judged:
     parts = WheelName.parse(name)
     wheel = PublishedWheel.of(parts, NOT_LISTED, url=name, sass=implied_sass(parts, official=False))
     request = replace(request, sources=request.sources | {COMMUNITY})
-    return _judged(request, wheel, judge(request, wheel))
+    return _judged(wheel, judge(request, wheel))
 
 
 def _farthest(judged: Judged) -> int:
@@ -224,7 +224,7 @@ def _rejections(broken: Mapping[str, Sequence[_Broken]]) -> Iterator[Rejection]:
             yield Rejection(rule.id, len(group), near, filename_of_url(example.url))
 
 
-def _near_misses(request: WheelRequest, broken: Mapping[str, Sequence[_Broken]]) -> Iterator[NearMiss]:
+def _near_misses(broken: Mapping[str, Sequence[_Broken]]) -> Iterator[NearMiss]:
     """Of each rule, the nearest of those that break only it; as many as are for the same and have no more uncertainties."""
     for rule in RULES:
         if group := [one for one in broken.get(rule.id, ()) if one.reasons and rule.id not in _NEVER_NEAR]:
@@ -232,7 +232,7 @@ def _near_misses(request: WheelRequest, broken: Mapping[str, Sequence[_Broken]])
             near = [one for one in group if _rank_miss(one) == nearest]
             best = max(near, key=lambda one: _age(one.wheel))
             count = sum(one.misfit.expected == best.misfit.expected for one in near)
-            yield NearMiss(count, Judged(candidate_of(request, best.wheel), Verdict.MISFIT, best.reasons))
+            yield NearMiss(count, Judged(candidate_of(best.wheel), Verdict.MISFIT, best.reasons))
 
 
 def _rank_miss(one: _Broken) -> tuple[int, int]:

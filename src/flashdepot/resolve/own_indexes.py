@@ -132,7 +132,7 @@ def _judged(request: WheelRequest, row: IndexedWheel, source: str, wanted: Selec
     reasons = [reason for reason in judge(request, wheel) if reason.id != "driver"]
     driver = ask("driver", request.facts, DriverNeed(str(row.cuda), row.driver_floor))
     found: Reasons = (*reasons, *filter(None, (driver, _lacks(row, wanted))))
-    seconds = fetch_seconds(row.size, request.bandwidth)
+    seconds = fetch_seconds(row.size)
     candidate = Candidate(Origin.INDEX, row.filename, wheel, seconds, row.size, size_known=True)
     return Judged(candidate, verdict_of(found), found)
 

@@ -41,7 +41,7 @@ from flashdepot.resolve.facts import NamedFacts, override
 from flashdepot.resolve.library import resolve_library
 from flashdepot.resolve.own_wheel_name import wheel_name, wheel_tag
 from flashdepot.resolve.rules import judge, matches
-from flashdepot.resolve.times import build_seconds, pack_seconds
+from flashdepot.resolve.times import BANDWIDTH, build_seconds, pack_seconds
 from flashdepot.toolchain.choose import OLDER_CUDA, asks_machine, foresee_toolchain
 from flashdepot.toolchain.targets import TARGETS
 from flashdepot.toolchain.wheels import provided_version
@@ -268,7 +268,7 @@ def _stored(request: WheelRequest, need: Need | None, origin: Origin, manifest: 
         manifest.sass,
     )
     packed = sum(file.size for file in manifest.files if file.path.startswith("lib/shared/"))
-    seconds = pack_seconds(packed) + (manifest.size / request.bandwidth if origin is Origin.REMOTE else 0)
+    seconds = pack_seconds(packed) + (manifest.size / BANDWIDTH if origin is Origin.REMOTE else 0)
     size = manifest.size if origin is Origin.REMOTE else 0
     known = {"need": need, "recipe_key": manifest.recipe_key, "size": size}
     return _judged(request, wheel, (), origin, wheel_name(manifest), seconds, **known)
@@ -290,7 +290,7 @@ def _to_build(request: WheelRequest, need: Need, ours: OwnWheels) -> Judged:
         wants = f"CUDA {cuda or provided_version()}"
         reasons.append(Diagnosis.misfit("toolchain", wants, "no usable toolchain", error.message, error.hint))
     wheel = _our_wheel(need.request.upstream.version, cuda, _tag(ours.host, request.facts), sass)
-    seconds = build_seconds(need.request.selection, len(sass), "shared", ours.capacity, request.bandwidth)
+    seconds = build_seconds(need.request.selection, len(sass), "shared", ours.capacity)
     untested = untested_of(unproven_code(need.request.selection, wanted))
     name = f"flash-attn {wheel.version}, built here for {', '.join(a.sm for a in sass)}"
     name += f" (untested: {untested})" if untested else ""
@@ -318,7 +318,7 @@ def _by_pip(request: WheelRequest, need: Need, ours: OwnWheels) -> Judged:
     version = need.request.upstream.version
     wheel = PublishedWheel(FLASH_ATTN, version, str(cuda), "", None, tag, tag if facts.python else "none",
         _tag(host, facts), PIP, sass=sass)  # fmt: skip
-    seconds = build_seconds(need.request.selection, targets, "native", ours.capacity, request.bandwidth)
+    seconds = build_seconds(need.request.selection, targets, "native", ours.capacity)
     return _judged(request, wheel, tuple(reasons), Origin.PIP, f"flash-attn {version}, built by pip", seconds)
 
 

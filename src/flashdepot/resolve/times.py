@@ -15,6 +15,9 @@ _BYTES_AN_ARCHITECTURE = 60 * _MEGABYTE
 
 _BYTES_UNKNOWN = 250 * _MEGABYTE
 
+BANDWIDTH = 12.5e6
+"""Bytes a second of a download: a line of 100 Mbit/s."""
+
 _INSTALLER_START = 0.5
 _INSTALL_RATE = 80 * _MEGABYTE
 """Bytes a second: pip took 1.1 to 1.3 s, uv 0.4 to 0.7 s for vllm_flash_attn-2.6.2 of 76 MB on 2 cores, 2026-11-21."""
@@ -32,9 +35,9 @@ def size_of(wheel: PublishedWheel) -> int:
     return wheel.size or len(wheel.sass) * _BYTES_AN_ARCHITECTURE or _BYTES_UNKNOWN
 
 
-def fetch_seconds(size: int, bandwidth: float) -> float:
+def fetch_seconds(size: int) -> float:
     """To download so many bytes and install them."""
-    return size / bandwidth + install_seconds(size)
+    return size / BANDWIDTH + install_seconds(size)
 
 
 def install_seconds(size: int) -> float:
@@ -47,12 +50,10 @@ def pack_seconds(size: int) -> float:
     return size / _PACK_RATE + install_seconds(size)
 
 
-def build_seconds(
-    selection: Selection, architectures: int, front_end: str, capacity: Capacity, bandwidth: float
-) -> float:
+def build_seconds(selection: Selection, architectures: int, front_end: str, capacity: Capacity) -> float:
     """To fetch source and compilers, to compile, link and install a selection."""
     outlook = foresee(usual_jobs(selection, architectures, front_end), (), capacity)
-    return _TOOLS / bandwidth + making_seconds(outlook, len(selection.units)) + install_seconds(0)
+    return _TOOLS / BANDWIDTH + making_seconds(outlook, len(selection.units)) + install_seconds(0)
 
 
 def making_seconds(outlook: Outlook, units: int, *, is_here: bool = True) -> float:
