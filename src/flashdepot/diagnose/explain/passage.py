@@ -96,7 +96,8 @@ class Passages(msgspec.Struct):
         states = [one.start() for one in _STATES.finditer(line, 0, len(before) + len(found))]
         alone, title = begin == 0 and end + 1 >= len(text), begin == 0 and heading
         if not (alone or title) and self._is_among_others(begin, states=bool(states), in_step=in_step):
-            raised = _RAISED.match(strip_prefixes(line.encode())) is not None and not _ROW.match(self._line(begin))
+            said = strip_prefixes(line.lstrip(" #/*").encode())
+            raised = _RAISED.match(said) is not None and not _ROW.match(self._line(begin))
             return Voice.DOUBTFUL if raised else Voice.WRITTEN
         if states or before.endswith(": "):
             quoting = line[: states[-1]] if states else before
