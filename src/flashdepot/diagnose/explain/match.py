@@ -34,6 +34,7 @@ _FLASH = "flash"
 _WARNS = re.compile(rb"(?:^|[\s\[(|])WARN(?:ING)?(?:\W|$)")
 _LEVELS_END = 80
 """Where in a line a logger's level stands: what is only a warning does not say for certain why a command failed."""
+_ONLY_WARNS = Pattern.parse(SENTENCES.lines["only_warns"])
 _IS_SUPPOSED = Pattern.parse(SENTENCES.lines["is_supposed"])
 _IS_RAISED = re.compile(rb"\w(?:Error|Exception)\b|\b(?i:error)(?:\[\w+\])?:")
 _IS_ERRORS = re.compile(rb"(?i:error|exception|\bfailed)\b")
@@ -358,7 +359,8 @@ class _Piece(msgspec.Struct, frozen=True):
         if voice is not Voice.PRINTED:
             return _Weight.SHOWS if voice is Voice.DOUBTFUL else _Weight.TELLS
         begin = self.chunk.text.rfind(b"\n", 0, found.end()) + 1
-        if _WARNS.search(self.chunk.text[begin : begin + _LEVELS_END]) and not (rule.warns or _IS_ERRORS.search(near)):
+        warns = _WARNS.search(self.chunk.text[begin : begin + _LEVELS_END]) or _ONLY_WARNS.search(near)
+        if warns and not (rule.warns or _IS_ERRORS.search(near)):
             return _Weight.TELLS
         supposed = _IS_SUPPOSED.search(near) and not _IS_RAISED.search(near)
         return _Weight.PROVES if rule.warns or not (supposed or source) else _Weight.SHOWS
