@@ -132,7 +132,6 @@ NAME = LockedName("flash_attn_3-3.0.0+flashdepot.1-py3-none-any.whl", DIGEST)
         ({"wheel__size": -1}, "wheel.size"),
         ({"wheel__size": "big"}, "wheel.size"),
         ({"wheel__size": True}, "wheel.size"),
-        ({"wheel__source": "pip"}, "wheel.source"),
         ({"wheel__source": "a b"}, "wheel.source"),
         ({"wheel__source": "ours"}, "wheel.recipe_key"),
         ({"wheel__recipe_key": DIGEST}, "wheel.recipe_key"),

@@ -113,13 +113,6 @@ def test_a_build_is_said_to_take_as_long_as_the_question_before_it_says(depot, m
     assert judged.candidate.seconds == pytest.approx(making.usual().seconds - making.first_link + fetching, abs=15)
 
 
-def test_pips_build_takes_longer_than_ours_of_the_same_units(depot) -> None:
-    both = replace(H100.request, sources=frozenset({"ours", "pip"}))
-    ours, pips = OwnWheels(LibraryRequest(), H100.host, depot, Capacity(16, 64 * GB)).candidates(both)
-    assert (ours.candidate.origin, pips.candidate.origin) == (Origin.OURS, Origin.PIP)
-    assert pips.candidate.seconds > ours.candidate.seconds
-
-
 def test_the_version_that_is_asked_for_is_the_one_that_is_offered(depot) -> None:
     older = replace(H100.request, version=">=2.7,<2.8")
     (judged,) = OwnWheels(LibraryRequest(), H100.host, depot, Capacity(16, 64 * GB)).candidates(older)

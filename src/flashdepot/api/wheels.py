@@ -24,7 +24,7 @@ from flashdepot.model.environment import NO_TORCH
 from flashdepot.model.host import HostRecord
 from flashdepot.model.limits import joined
 from flashdepot.model.request import LibraryRequest
-from flashdepot.model.wheel import COMMUNITY, DEFAULT_SOURCES, FLASH_ATTN, INDEX, OFFICIAL, OURS, PIP
+from flashdepot.model.wheel import COMMUNITY, DEFAULT_SOURCES, FLASH_ATTN, INDEX, OFFICIAL, OURS
 from flashdepot.resolve.facts import Given, NamedFacts, facts_of
 from flashdepot.resolve.plan import plan_for
 
@@ -130,8 +130,6 @@ class Question(msgspec.Struct, frozen=True):
         assert chosen is not None  # noqa: S101  (for mypy)
         candidate, given = chosen.candidate, self.given
         origin, wheel = candidate.origin, candidate.wheel
-        if origin is Origin.PIP:
-            return f"pip install --no-build-isolation {wheel.distribution}=={wheel.version}"
         compiles = {"cuda": candidate.cuda, "yes": origin.compiles}
         if given.named == NamedFacts() and given.host is None:
             here = {"python": given.python, "profile": self.profile, "depot": self.depot}
@@ -176,7 +174,7 @@ def sources_named(named: Iterable[str], depot: Depot | None = None) -> frozenset
     :param depot: whose catalog knows the community's collections; without it none of these has a name.
     :raises UsageError: for what is not a source, or no address of an index.
     """
-    known = {OURS, OFFICIAL, COMMUNITY, *([PIP] if depot else [])}
+    known = {OURS, OFFICIAL, COMMUNITY}
     asked = set(named)
     if depot is not None and not known.issuperset(asked):
         known |= {f"{COMMUNITY}:{c.name}" for c in catalog(depot).collections if c.name != OFFICIAL}

@@ -50,7 +50,7 @@ choice_options = options(
     option("--version 2.8.3  flash-attn version: 2.8.3, 2.8, '>=2.7,<2.8'.  [default: the newest]"),
     option("--distribution NAME  Package name; the other one is flash-attn-3.", default=FLASH_ATTN, show_default=True),
     option(
-        "--source SOURCE  Only from these: ours, official, community, community:NAME, pip, index:URL "
+        "--source SOURCE  Only from these: ours, official, community, community:NAME, index:URL "
         "(repeatable).  [default: ours, official]",
         to="sources",
         multiple=True,
@@ -325,7 +325,6 @@ def _source(candidate: Candidate) -> str:
         Origin.INDEX: f"ours, from {candidate.wheel.source}",
         Origin.OFFICIAL: "official",
         Origin.COMMUNITY: f"community: {candidate.wheel.source}",
-        Origin.PIP: "upstream's own source build",
     }[candidate.origin]
 
 

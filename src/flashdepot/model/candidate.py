@@ -13,7 +13,7 @@ from flashdepot.model.diagnosis import Diagnosis, Verdict
 from flashdepot.model.environment import Environment
 from flashdepot.model.request import Need
 from flashdepot.model.target import Version
-from flashdepot.model.wheel import COMMUNITY, DEFAULT_SOURCES, FLASH_ATTN, INDEX, MADE_HERE, OFFICIAL, WheelName
+from flashdepot.model.wheel import COMMUNITY, DEFAULT_SOURCES, FLASH_ATTN, INDEX, OFFICIAL, OURS, WheelName
 
 
 class PublishedWheel(NamedTuple):
@@ -60,7 +60,7 @@ class Origin(FixedWord):
 
     ``DEPOT``: our wheel over a library that the depot has, ``REMOTE``: over one that a remote has. ``OURS``: our wheel
     over one that must be built first.
-    ``INDEX``: our wheel in our index. ``OFFICIAL`` and ``COMMUNITY``: a published wheel. ``PIP``: upstream's own source build, by pip.
+    ``INDEX``: our wheel in our index. ``OFFICIAL`` and ``COMMUNITY``: a published wheel.
     """
 
     DEPOT = "depot"
@@ -69,18 +69,17 @@ class Origin(FixedWord):
     INDEX = "index"
     OFFICIAL = "official"
     COMMUNITY = "community"
-    PIP = "pip"
 
     @property
     def compiles(self) -> bool:
         """Whether taking it starts a compiler."""
-        return self in {Origin.OURS, Origin.PIP}
+        return self is Origin.OURS
 
 
 class Candidate(msgspec.Struct, frozen=True):
     """One thing that could be installed, with all that it takes to get it.
 
-    ``name`` is a wheel's file name, for ``OURS`` and ``PIP`` what will be made. ``wheel`` has a published wheel's
+    ``name`` is a wheel's file name, for ``OURS`` what will be made. ``wheel`` has a published wheel's
     facts, and for ours those that the wheel has or will have, without a URL. ``seconds`` is the expected time until it
     can be imported. ``size`` in bytes is what is fetched, 0 where nothing is; ``size_known`` says that it is listed and
     not estimated. ``need`` is what its library must have, and the CUDA that builds it where it must be built; ``recipe_key``
@@ -180,7 +179,7 @@ class WheelRequest(msgspec.Struct, frozen=True):
 
     ``version`` is empty for the newest FlashAttention-2, a version such as ``2.8.3`` or ``2.7``, or a PEP 440
     specifier such as ``>=2.7,<2.8``. ``sources`` are those that may be taken: ``ours``, ``official``, ``community``, ``community:NAME`` for one
-    collection, ``pip`` for upstream's own source build, ``index:ADDRESS`` for our index. ``allow_uncertain`` lets a candidate be taken of which it
+    collection, ``index:ADDRESS`` for our index. ``allow_uncertain`` lets a candidate be taken of which it
     cannot be determined whether it fits.
     """
 
@@ -192,7 +191,7 @@ class WheelRequest(msgspec.Struct, frozen=True):
 
     def allows(self, wheel_source: str) -> bool:
         """Whether a published wheel of that collection may be taken."""
-        if wheel_source in {*MADE_HERE, OFFICIAL} or wheel_source.startswith(INDEX):
+        if wheel_source in {OURS, OFFICIAL} or wheel_source.startswith(INDEX):
             return wheel_source in self.sources
         return COMMUNITY in self.sources or f"{COMMUNITY}:{wheel_source}" in self.sources
 

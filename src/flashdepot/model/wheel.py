@@ -17,11 +17,6 @@ FLASH_ATTN = "flash-attn"
 OURS = "ours"
 """The source of the wheels that flashdepot makes. They link neither torch nor CUDA's runtime library."""
 
-PIP = "pip"
-"""The source of a wheel that pip makes from upstream's sdist."""
-
-MADE_HERE = frozenset({OURS, PIP})
-
 INDEX = "index:"
 """What the source of a wheel begins with that is in our index; the index's address follows."""
 
@@ -36,7 +31,7 @@ DEFAULT_SOURCES = frozenset({OURS, OFFICIAL})
 
 def is_ours(source: str) -> bool:
     """Whether wheels of a source link neither torch nor CUDA's runtime, or are built for those that are there."""
-    return source in MADE_HERE or source.startswith(INDEX)
+    return source == OURS or source.startswith(INDEX)
 
 
 _VERSION_IN_NAMES = re.compile(

@@ -29,16 +29,6 @@ from flashdepot.model.wheel import COMMUNITY, FLASH_ATTN, OFFICIAL, WheelName, f
 from flashdepot.resolve.rules import RULES, judge, judge_all, unbroken
 from flashdepot.resolve.times import fetch_seconds, size_of
 
-_TRUST = {
-    Origin.DEPOT: 0,
-    Origin.REMOTE: 0,
-    Origin.OURS: 0,
-    Origin.INDEX: 0,
-    Origin.OFFICIAL: 0,
-    Origin.COMMUNITY: 1,
-    Origin.PIP: 2,
-}
-
 
 def rank(candidates: Iterable[Judged], facts: Environment) -> tuple[Judged, ...]:
     """The candidates, best first, whatever order they come in.
@@ -52,7 +42,14 @@ def rank(candidates: Iterable[Judged], facts: Environment) -> tuple[Judged, ...]
     ordered = sorted(candidates, key=lambda j: (j.candidate.seconds, j.candidate.name, j.candidate.wheel.url))
     ordered.sort(key=lambda j: (cuda_distance(j.candidate.wheel, facts), "manylinux" not in j.candidate.wheel.platform))
     ordered.sort(key=lambda j: version_key(j.candidate.wheel.version), reverse=True)
-    ordered.sort(key=lambda j: (certainty(j), len(j.reasons), j.candidate.origin.compiles, _TRUST[j.candidate.origin]))
+    ordered.sort(
+        key=lambda j: (
+            certainty(j),
+            len(j.reasons),
+            j.candidate.origin.compiles,
+            j.candidate.origin is Origin.COMMUNITY,
+        )
+    )
     return tuple(ordered)
 
 
@@ -72,7 +69,7 @@ def why_before(first: Judged, second: Judged, facts: Environment) -> str:
         return "fewer things about the first are uncertain"
     if one.origin.compiles < other.origin.compiles:
         return "the first needs no compiler"
-    if _TRUST[one.origin] < _TRUST[other.origin]:
+    if other.origin is Origin.COMMUNITY and one.origin is not other.origin:
         return f"{one.origin} comes before {other.origin}"
     if version_key(one.wheel.version) > version_key(other.wheel.version):
         return f"{one.wheel.version} is newer than {other.wheel.version}"

@@ -18,7 +18,7 @@ from flashdepot.model.diagnosis import Reasons
 from flashdepot.model.environment import Accelerator, Environment, Torch
 from flashdepot.model.limits import joined
 from flashdepot.model.target import Architecture, Platform, Version
-from flashdepot.model.wheel import OURS, PIP, Interpreter, WheelName, filename_of_url
+from flashdepot.model.wheel import OURS, Interpreter, WheelName, filename_of_url
 from flashdepot.resolve.rules import judge
 
 LOCK_SCHEMA = 1
@@ -64,8 +64,6 @@ class LockedWheel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 
     def published(self) -> PublishedWheel:
         """All facts that rules judge by; :raises ValueError: for what cannot be pinned."""
-        if self.source == PIP:
-            raise _wrong("source", PIP, "ours, official or a collection: what is still to be compiled cannot be pinned")
         name = _wheel_name(self.filename, "wheel")
         ours = self.source == OURS
         if ours != bool(self.recipe_key):

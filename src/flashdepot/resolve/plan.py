@@ -29,10 +29,8 @@ from flashdepot.model.wheel import (
     COMMUNITY,
     FLASH_ATTN,
     INDEX,
-    MADE_HERE,
     OFFICIAL,
     OURS,
-    PIP,
     platform_tag,
     version_key,
 )
@@ -153,7 +151,7 @@ def changed(request: WheelRequest, options: Mapping[str, Any]) -> WheelRequest:
 def _options(rule: str, wheel: PublishedWheel, wants: str, facts: Environment) -> dict[str, Any]:
     """What would have to be different for a wheel that breaks only one rule; empty where no option says that."""
     if rule == "source":
-        return {"allow": (COMMUNITY,)} if wheel.source not in {*MADE_HERE, OFFICIAL} else {}
+        return {"allow": (COMMUNITY,)} if wheel.source not in {OURS, OFFICIAL} else {}
     if rule == "version":
         return {"version": wheel.version.partition("+")[0]}
     if rule == "torch" and wheel.torch:
@@ -187,9 +185,6 @@ def _full(cuda: str) -> str:
 _TESTED = Platform("linux", "x86_64")
 """Where flashdepot's own builds have been seen to work."""
 
-_UPSTREAM_TARGETS = {True: 4, False: 2}
-"""Architectures that upstream's setup.py builds for by default: with an nvcc from 12.8 on, and before."""
-
 
 class OwnWheels:
     """What flashdepot and upstream's source build can offer for requests of one machine.
@@ -212,15 +207,11 @@ class OwnWheels:
         return self.host if self.host.cores else with_tools(self.host)
 
     def candidates(self, request: WheelRequest) -> Iterator[Judged]:
-        """What the depot or a remote has that serves, else what a build would give; pip's build where it was asked for."""
+        """What the depot or a remote has that serves, else what a build would give."""
         need = self.need(request)
-        if need is None:
-            return
-        if request.allows(OURS):
+        if need is not None and request.allows(OURS):
             found = self._found(request, need)
             yield _stored(request, need, *found) if found else _to_build(request, need, self)
-        if request.allows(PIP):
-            yield _by_pip(request, need, self)
 
     def need(self, request: WheelRequest) -> Need | None:
         """What our library must be and have to serve a request; ``None`` where there is no source for it."""
@@ -290,36 +281,11 @@ def _to_build(request: WheelRequest, need: Need, ours: OwnWheels) -> Judged:
         wants = f"CUDA {cuda or provided_version()}"
         reasons.append(Diagnosis.misfit("toolchain", wants, "no usable toolchain", error.message, error.hint))
     wheel = _our_wheel(need.request.upstream.version, cuda, _tag(ours.host, request.facts), sass)
-    seconds = build_seconds(need.request.selection, len(sass), "shared", ours.capacity)
+    seconds = build_seconds(need.request.selection, len(sass), ours.capacity)
     untested = untested_of(unproven_code(need.request.selection, wanted))
     name = f"flash-attn {wheel.version}, built here for {', '.join(a.sm for a in sass)}"
     name += f" (untested: {untested})" if untested else ""
     return _judged(request, wheel, tuple(reasons), Origin.OURS, name, seconds, need=need)
-
-
-def _by_pip(request: WheelRequest, need: Need, ours: OwnWheels) -> Judged:
-    """What 'pip install flash-attn' makes without a wheel: all units, for upstream's own list of architectures."""
-    facts, host = request.facts, ours.equipped()
-    torch_cuda = facts.torch.cuda if facts.torch else None
-    fitting = [t for t in host.toolkits if torch_cuda is not None and t.version.major == torch_cuda.major]
-    cuda = fitting[0].version if fitting else torch_cuda or Version("12.8")
-    reasons = [] if host.platform == facts.platform else list(_build_place(facts, host))
-    if not fitting and torch_cuda is not None:
-        found = ", ".join(f"CUDA {t.version}" for t in host.toolkits) or "no CUDA toolkit"
-        text = f"It needs an nvcc of CUDA {torch_cuda.major}, torch's, and this machine has {found}."
-        fix = f"Install a CUDA {torch_cuda.major} toolkit."
-        reasons.append(Diagnosis.misfit("toolchain", f"CUDA {torch_cuda.major}", found, text, fix))
-    if not host.compilers:
-        text, fix = "No C++ compiler was found, and nvcc cannot compile without one.", "Install one, such as g++."
-        reasons.append(Diagnosis.misfit("toolchain", "a C++ compiler", "none", text, fix))
-    targets = _UPSTREAM_TARGETS[cuda >= Version("12.8")]
-    sass = ("80", "90", "100", "120")[:targets]
-    tag = str(facts.python) if facts.python else "py3"
-    version = need.request.upstream.version
-    wheel = PublishedWheel(FLASH_ATTN, version, str(cuda), "", None, tag, tag if facts.python else "none",
-        _tag(host, facts), PIP, sass=sass)  # fmt: skip
-    seconds = build_seconds(need.request.selection, targets, "native", ours.capacity)
-    return _judged(request, wheel, tuple(reasons), Origin.PIP, f"flash-attn {version}, built by pip", seconds)
 
 
 def _build_place(facts: Environment, host: HostRecord) -> Iterator[Diagnosis]:

@@ -12,7 +12,7 @@ from flashdepot.fit import rules as fit
 from flashdepot.fit.needs import READERS
 from flashdepot.model.candidate import PublishedWheel, WheelRequest
 from flashdepot.model.diagnosis import Diagnosis, Reasons, Severity
-from flashdepot.model.wheel import COMMUNITY, FLASH_ATTN, MADE_HERE, OFFICIAL
+from flashdepot.model.wheel import COMMUNITY, FLASH_ATTN, OFFICIAL, OURS
 
 
 def judge_distribution(request: WheelRequest, distribution: str) -> Diagnosis | None:
@@ -41,7 +41,7 @@ def judge_source(request: WheelRequest, source: str) -> Diagnosis | None:
     if request.allows(source):
         return None
     text = f"It is of the collection {source}, which was not allowed."
-    of_others = source not in {*MADE_HERE, OFFICIAL}
+    of_others = source not in {OURS, OFFICIAL}
     fix = f"--allow {COMMUNITY}, or only this collection: --source {COMMUNITY}:{source}"
     allowed = ", ".join(sorted(request.sources))
     return Diagnosis.misfit("source", source, allowed, text, fix if of_others else f"--source {source}")

@@ -50,9 +50,9 @@ def pack_seconds(size: int) -> float:
     return size / _PACK_RATE + install_seconds(size)
 
 
-def build_seconds(selection: Selection, architectures: int, front_end: str, capacity: Capacity) -> float:
+def build_seconds(selection: Selection, architectures: int, capacity: Capacity) -> float:
     """To fetch source and compilers, to compile, link and install a selection."""
-    outlook = foresee(usual_jobs(selection, architectures, front_end), (), capacity)
+    outlook = foresee(usual_jobs(selection, architectures, "shared"), (), capacity)
     return _TOOLS / BANDWIDTH + making_seconds(outlook, len(selection.units)) + install_seconds(0)
 
 
