@@ -43,6 +43,8 @@ def test_of_several_files_the_worst_decides(tmp_path, python) -> None:
     assert done.returncode == 6
     document = json.loads(done.stdout)
     assert document["status"] == "damaged"
+    (tmp_path / "pyvenv.cfg").touch()
+    assert check(tmp_path, "--python", python).returncode == 2  # of an environment only what is flash_attn's
     assert [file["verdict"] for file in document["files"]] == ["does not fit", "fits", "damaged"]
     line = document["files"][0]["evidence"][0]
     assert set(line) == {"outcome", "topic", "where", "seen", "environment", "fix"}

@@ -67,7 +67,7 @@ def check(
     What is named of the environment counts, and where nothing is, what is here or in the record.
 
     :param files: wheels, libraries, and folders: one that :func:`get` wrote, of which both libraries are read, one that
-        :func:`vendor` wrote, of which those for the environment's system are, one with wheels in it, or an installed package.
+        :func:`vendor` wrote, of which those for the environment's system are, one with wheels in it, an installed package, or an environment, of which those of flash_attn are.
     :param python: an interpreter or the folder of an environment, whose torch is read; the one that is meant here when
         it is not given.
     :param named: facts in place of those that are found.
@@ -97,7 +97,10 @@ def _files_in(folder: Path, place: Place) -> list[Path]:
     if wheels := sorted(folder.glob("*.whl")):
         return wheels
     if (index := read_index(folder)) is None:
-        installed = [path for path in sorted(folder.rglob("*")) if _LIBRARY.search(path.name)]
+        within = "/flash_attn" if (folder / "pyvenv.cfg").exists() else "/"
+        installed = [
+            path for path in sorted(folder.rglob("*")) if _LIBRARY.search(path.name) and within in path.as_posix()
+        ]
         return _libraries_in(folder) if (folder / "manifest.json").exists() or not installed else installed
     here = [target for target in index.targets if target.platform == place.host.platform] or index.targets
     return [path for target in here for path in _libraries_in(folder / target.folder)]
