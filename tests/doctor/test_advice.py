@@ -150,6 +150,15 @@ def test_lines_that_only_say_that_something_failed_stand_behind_the_one_that_say
         ("ImportError: libnccl.so.2: cannot open shared object file\n", "pip install nvidia-nccl-cu12 && export"),
         ("ImportError: libcuda.so.1: cannot open shared object file\n", "docker run "),
         ("/usr/bin/ld: cannot find -lcudnn\n", "conda install -c conda-forge cudnn "),
+        ("fatal: unable to access 'https://x.y/torch/': SSL certificate problem\n", "GIT_SSL_CAINFO="),
+        ("pip: OSError: [Errno 28] No space left on device: '/data/env/x.so'\n", "target /data/env /tmp"),
+        ("pip: OSError: [Errno 30] Read-only file system: '/home/me/.cache/torch'\n", "XDG_CACHE_HOME=/tmp/cache"),
+        ("ImportError: /data/x/flash_attn_2_cuda.so: failed to map segment from shared object\n", "-T /data/x;"),
+        ("libtorch_cuda.so: undefined symbol: ncclGroupSimulateEnd\n", "pip install torch "),
+        (
+            "Running setup.py install for causal-conv1d\nNameError: name 'bare_metal_version' is not defined\n",
+            "pip install 'cuda-toolkit[",
+        ),
         (
             "ImportError: Requires Flash-Attention version >=2.7.1,<=2.7.4 but got 2.8.0\n",
             "flash-attn'>=2.7.1,<=2.7.4'",

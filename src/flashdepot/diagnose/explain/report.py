@@ -228,7 +228,8 @@ def _again(outcome: RuleOutcome, package: str) -> Iterable[str]:
 def _finding(hit: Hit, outcome: RuleOutcome, host: HostRecord | None) -> Cause:
     rule = hit.rule
     package = hit.package or _package_meant(outcome)
-    values = {**(_host_values(host) if host else {}), **_log_values(outcome), **package.values, **hit.groups}
+    usual = {"jobs": "2", "cuda_home": "%CUDA_PATH%" if outcome.windows else "/usr/local/cuda"}
+    values = {**usual, **(_host_values(host) if host else {}), **_log_values(outcome), **package.values, **hit.groups}
     values |= wheel_with(hit.groups.get("library") or hit.groups.get("symbol", "").lstrip("_"))
     values |= _in_line(hit.line.text)
     values["install"] = how_to_install(values["module"])
