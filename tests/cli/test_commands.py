@@ -102,7 +102,7 @@ def test_help_is_a_command_too() -> None:
             "nvcc 13.0.88 cannot make sm_200: its newest is sm_121. 'flash",
             marks=posix("nvcc that flashdepot could start"),
         ),
-        (["get", "--profile", "quick", "--profile", "full"], 2, "'quick,full' is not a profile"),
+        (["get", "--dtypes", "int8", "--dtypes", "bf16"], 2, "'int8' is not a dtype"),
         (["remote", "list"], 2, "No such command 'list'. Did you mean 'ls'?"),
         (["depot", "pull", "--arch", "90"], 4, "whom you trust, 'flashdepot keys ls'"),
         (["catalog", "ls", "--cuda", "12.8"], 2, "No such option"),

@@ -107,10 +107,9 @@ class _Joined(click.Option):
 def _option(name: str) -> Callable[[Command], Command]:
     word = WORDS[name]
     spelled = [f"--{name.replace('_', '-')}", *(["--platform"] if name == "target" else [])]
+    lists: dict[str, Any] = {} if name in {"upstream", "profile", "cuda"} else {"cls": _Joined, "multiple": True}
     complete = completed(word.values)
-    return click.option(
-        *spelled, cls=_Joined, multiple=True, shell_complete=complete, metavar=word.metavar, help=word.help
-    )
+    return click.option(*spelled, shell_complete=complete, metavar=word.metavar, help=word.help, **lists)
 
 
 selection_options = into("wanted", lambda **words: Wanted(words), *map(_option, WORDS), section="Which library")
