@@ -245,15 +245,15 @@ def _finding(hit: Hit, outcome: RuleOutcome, host: HostRecord | None) -> Cause:
         values |= {name: for_windows(values[name]) for name in ("rebuild", "install")}
     own_build = any(step.installer for step in outcome.steps)
     ours = package.name in _OURS or package.name.startswith("candle") or (package.name == _UNNAMED and not own_build)
+    advice = [command for command in advice if ours or not _OURS_BUILDS.match(command)]
     fix = [fill(command, values, quoted=(*hit.groups, *_UNKNOWN)) for command in advice]
-    fix = [command for command in fix if ours or not _OURS_BUILDS.match(command)]
     if hit.step and hit.step.installer == "uv":
         fix = [_PIP_INSTALLS.sub("uv pip install ", command) for command in fix]
     if others := _of_other_tools(hit, outcome):
         fix = [command for command in fix if not others.match(command)] or fix
     fix = sorted(fix, key=lambda command: _LONG in command)
     may_have_ours = rule.ours and ours and package.name != _UNNAMED and not outcome.amd and outcome.facts.can_run_ours
-    if may_have_ours and advice is not rule.fix_cargo:
+    if may_have_ours and not any("flashdepot link candle" in command for command in fix):
         ours_is = _LINK if outcome.cargo else _INSTALL
         fix = [ours_is, *fix] if hit.package or rule.rank != RANKS.index("missing-tool") else [*fix, ours_is]
     line = Line(hit.line.number, _shortened(hit.line.text))
@@ -283,7 +283,7 @@ def _of_other_tools(hit: Hit, outcome: RuleOutcome) -> re.Pattern[str] | None:
         return _PYTHONS
     if hit.line.text.startswith("fatal: ") or (hit.step and hit.step.tool == "git"):
         return _ANYS
-    return _CARGOS if outcome.steps else None
+    return _CARGOS if any(step.installer or step.tool == "python" for step in outcome.steps) else None
 
 
 def _package_meant(outcome: RuleOutcome) -> Package:
