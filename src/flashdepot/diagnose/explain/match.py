@@ -55,7 +55,7 @@ _NEAR = 400
 """Bytes before and behind a match that may take it back: in a longer line, other sentences stand next to it."""
 
 _IGNORED = 50
-"""How many lines of a piece a rule skips before it takes the next one as it is."""
+"""How many lines of a piece a pattern is weighed in."""
 
 _STATES_ERROR = Pattern.parse(SENTENCES.lines["states_error"], memory=1 << 23)
 _NO_ERROR = Pattern.parse(SENTENCES.lines["no_error"])
@@ -342,8 +342,7 @@ class _Piece(msgspec.Struct, frozen=True):
                 if weight is _Weight.PROVES:
                     return best
             end = end_of_line(text, found.end())
-        found = None if best or in_step else pattern.search(text, end)
-        return (_Weight.SHOWS, found) if found and rule.takes(self.scene.at(found.end())) else best
+        return best
 
     def _weigh(self, rule: LogRule, pattern: Pattern, found: re.Match[bytes]) -> _Weight:
         """What a match is worth: a program printed it because something failed, and neither warns nor shows its source."""
