@@ -56,7 +56,7 @@ def test_every_placeholder_comes_from_a_pattern_or_from_the_host(rule: LogRule) 
         "rebuild",
         "install",
     }
-    host |= {"module", *WHEELS, "wheel_module", "path", "folder", "url"}
+    host |= {"module", *WHEELS, "wheel_module", "asking", "path", "folder", "url"}
     named = {
         name
         for text in (rule.why, *rule.fix, *rule.fix_windows, *rule.fix_amd, *rule.fix_cargo)

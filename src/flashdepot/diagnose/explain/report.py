@@ -233,6 +233,7 @@ def _finding(hit: Hit, outcome: RuleOutcome, host: HostRecord | None) -> Cause:
     values |= wheel_with(hit.groups.get("library") or hit.groups.get("symbol", "").lstrip("_"))
     values |= _in_line(hit.line.text)
     values["install"] = how_to_install(values["module"])
+    values["asking"] = (hit.step and hit.step.package) or _UNNAMED
     facts = _symbol_facts(hit.groups["symbol"], outcome.facts.torch.partition("+")[0]) if "symbol" in hit.groups else []
     if host and not outcome.amd:
         facts += [fact for name in rule.host for fact in _host_facts(name, host)]
