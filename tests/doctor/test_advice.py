@@ -154,6 +154,8 @@ def test_lines_that_only_say_that_something_failed_stand_behind_the_one_that_say
         ("pip: OSError: [Errno 28] No space left on device: '/data/env/x.so'\n", "target /data/env /tmp"),
         ("pip: OSError: [Errno 30] Read-only file system: '/home/me/.cache/torch'\n", "XDG_CACHE_HOME=/tmp/cache"),
         ("ImportError: /data/x/flash_attn_2_cuda.so: failed to map segment from shared object\n", "-T /data/x;"),
+        ("ModuleNotFoundError: No module named '_ctypes' (torch)\n", "uv venv "),
+        ("pip: the ssl module in Python is not available.\n", "uv venv "),
         ("libtorch_cuda.so: undefined symbol: ncclGroupSimulateEnd\n", "pip install torch "),
         (
             "Running setup.py install for causal-conv1d\nNameError: name 'bare_metal_version' is not defined\n",

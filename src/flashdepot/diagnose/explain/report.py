@@ -280,7 +280,7 @@ def _in_line(text: str) -> dict[str, str]:
 
 def _of_other_tools(hit: Hit, outcome: RuleOutcome) -> re.Pattern[str] | None:
     """What begins the commands of tools that the log has not to do with."""
-    if outcome.cargo:
+    if outcome.cargo or (hit.step and hit.step.installer == "conda"):
         return _PYTHONS
     if hit.line.text.startswith("fatal: ") or (hit.step and hit.step.tool == "git"):
         return _ANYS
