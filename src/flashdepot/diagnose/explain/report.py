@@ -183,7 +183,8 @@ def _next_steps(outcome: RuleOutcome) -> tuple[str, ...]:
     """
     package = (outcome.package or _package_meant(outcome)).name
     log = "run.log" if outcome.run else "build.log"
-    steps = [*_stands_elsewhere(outcome)]
+    elsewhere = [] if outcome.decided else [summed_up_in(line.text) for line in outcome.errors]
+    steps = list(dict.fromkeys(filter(None, elsewhere)))
     if package in _OURS and not (outcome.run or outcome.amd) and outcome.facts.can_run_ours:
         steps.append(f"flashdepot install   # in place of {package}: ready-made kernels, nothing to build")
     steps += _again(outcome, package)
@@ -192,13 +193,6 @@ def _next_steps(outcome: RuleOutcome) -> tuple[str, ...]:
     whose = f"the issues of {package}" if package != _UNNAMED else "the web and the program's issues"
     steps.append(f"search {whose} for {line}; report it there with the whole log and the output of flashdepot host")
     return tuple(steps)
-
-
-def _stands_elsewhere(outcome: RuleOutcome) -> Iterable[str]:
-    """Where the line that decides is, when the log has only those that sum up."""
-    if not outcome.decided:
-        found = (where for line in outcome.errors if (where := summed_up_in(line.text)))
-        yield from dict.fromkeys(found)
 
 
 def _again(outcome: RuleOutcome, package: str) -> Iterable[str]:
