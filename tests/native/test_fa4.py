@@ -219,9 +219,7 @@ def test_packed_sequences_get_them_by_the_mean_of_their_queries(halves: Stub, to
         (4 * 2000, 2897, "causal"), (4 * 2000, 2898, "causal_long"),
     ],
 )  # fmt: skip
-def test_packed_sequences_are_long_by_the_mean_of_their_keys_and_the_longest(
-    stub: Stub, total: int, longest: int, name: str
-) -> None:
+def test_packed_sequences_are_long_by_mean_and_longest(stub: Stub, total: int, longest: int, name: str) -> None:
     packed = {"total_q": 7, "total_k": total, "cu_seqlens_q": 0x1000, "cu_seqlens_k": 0x2000}
     launch = forward(stub, batch=4, seqlen_q=40, seqlen_k=longest, **packed, flags=Flag.CAUSAL, family=Family.FA4)
     assert launch["kind"] == f"fwd_d128_bf16_packed_{name}"
@@ -707,8 +705,8 @@ def test_dk_and_dv_of_several_query_heads_are_summed_in_memory_only_for_too_few_
     kinds = [entry["kind"] for entry in stub.launches()]
     layout = "packed" if total else "dense"
     names = ["pre_d128_bf16_{}_m64", f"bwd_d128_bf16_{{}}_{mask}{'_gqa' * sums}", "dq_d128_bf16_{}_m64"]
-    main, finish = [name.format(layout) for name in names], [f"dkv_d128_bf16_{layout}"] * 2
-    assert kinds == ["zero_sums", *main, *finish] if sums else kinds == main
+    names = ["zero_sums", *names, *["dkv_d128_bf16_{}"] * 2] if sums else names
+    assert kinds == [name.format(layout) for name in names]
 
 
 @pytest.mark.parametrize(

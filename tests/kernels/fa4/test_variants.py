@@ -1,12 +1,13 @@
 """Kernels of fa4: which there are, in which order their blocks take tiles, and where they are faster."""
 
 import heapq
-import importlib.util
 import itertools
 import math
+import runpy
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -96,24 +97,21 @@ def test_a_folder_without_the_kernels_is_refused(tmp_path) -> None:
         Fa4Layout().require_complete(PlainFiles(tmp_path))
 
 
-_FILE = Path(flashdepot.kernels.fa4.__file__).parent / "worker" / "order.py"
-_SPEC = importlib.util.spec_from_file_location("order", _FILE)
-assert _SPEC is not None
-assert _SPEC.loader is not None
-_ORDER = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(_ORDER)
+_ORDER = SimpleNamespace(**runpy.run_path(str(Path(flashdepot.kernels.fa4.__file__).parent / "worker/order.py")))
 
 H200 = 132
 """Its SMs, and so the blocks of a walking kernel."""
+
+
+def choose(says: bool, this: int, that: int) -> int:
+    return this if says else that
 
 
 def taken(first: int, blocks: int, rows: int, heads: int) -> Iterator[tuple[int, int]]:
     """The head and row of each tile that a block takes."""
     number = 0
     while True:
-        head, row, is_one = _ORDER.tile_of(
-            number, first, blocks, rows, heads, lambda says, this, that: this if says else that
-        )
+        head, row, is_one = _ORDER.tile_of(number, first, blocks, rows, heads, choose)
         if not is_one:
             return
         yield head, row
@@ -130,10 +128,7 @@ def test_every_tile_is_taken_once(blocks, rows, heads) -> None:
 @given(st.integers(1, 5000), st.integers(1, 150), st.integers(0, 6))
 def test_every_tile_is_one_blocks_where_the_last_have_blocks_of_their_own(tiles, blocks, rounds) -> None:
     shared = _ORDER.in_turns(tiles, blocks, rounds, max)
-    shares = [
-        _ORDER.share_of(block, blocks, shared, lambda says, this, that: this if says else that)
-        for block in range(min(tiles, blocks + tiles - shared))
-    ]
+    shares = [_ORDER.share_of(block, blocks, shared, choose) for block in range(min(tiles, blocks + tiles - shared))]
     taken = [tile for first, end in shares for tile in range(first, min(end, tiles), blocks)]
     assert sorted(taken) == list(range(tiles))
 
@@ -161,10 +156,7 @@ def test_tiles_of_a_window_are_dealt_out_evenly(length) -> None:
 
 def placed(tiles: int, heads: int, most: int) -> list[tuple[int, int]]:
     """The head and tile of each block that has one."""
-    return [
-        _ORDER.by_turns(number, tiles, heads, most, lambda says, this, that: this if says else that)
-        for number in range(tiles * heads)
-    ]
+    return [_ORDER.by_turns(number, tiles, heads, most, choose) for number in range(tiles * heads)]
 
 
 @given(st.integers(1, 40), st.integers(1, 200), st.integers(1, 70))
