@@ -45,5 +45,5 @@ def choices(family: Path) -> dict[str, str]:
 @cache
 def c_layer_digest() -> str:
     """One SHA-256 for all of them, by name and bytes, and for what kernels are there and when they are chosen."""
-    families = sorted(folder for folder in Path(__file__).parent.iterdir() if folder.is_dir())
+    families = sorted(module.parent for module in Path(__file__).parent.glob("*/__init__.py"))
     return digest_of({**contents(NATIVE), **{folder.name: choices(folder) for folder in families}})
