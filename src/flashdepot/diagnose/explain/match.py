@@ -193,7 +193,7 @@ class _Search:
         for rule in tuple(self._open) if possible else ():
             hit = piece.first_hit(rule, rule.patterns, rule.in_step)
             if hit and hit.certain:
-                self.found[rule] = replace(hit, certain=not rule.absence)
+                self.found[rule] = replace(hit, certain=not rule.absence and (not hit.title or piece.repeats(rule)))
                 self._open.remove(rule)
                 continue
             open_still = hit is None or hit.described
@@ -304,6 +304,11 @@ class _Piece(msgspec.Struct, frozen=True):
             return None
         text = self.chunk.text
         return self._hit(rule, *min(matches, key=lambda match: (-match[0], end_of_line(text, match[1].end()))))
+
+    def repeats(self, rule: LogRule) -> bool:
+        """Whether what a title says stands below it too, where the program's own line is."""
+        below = end_of_line(self.chunk.text, 0)
+        return any(pattern.search(self.chunk.text, below) for pattern in rule.patterns if pattern in self.possible)
 
     def before_any_step(self, rule: LogRule) -> Hit | None:
         """What a line matches that stands where the log has not said what runs, of patterns that want to know."""
