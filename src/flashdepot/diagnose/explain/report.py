@@ -214,7 +214,8 @@ def _again(outcome: RuleOutcome, package: str) -> Iterable[str]:
     elif outcome.steps and all(step.tool == "cmake" for step in outcome.steps):
         yield f"cmake -S . -B build > build.log 2>&1; cmake --build build -j 1 >> build.log 2>&1   # {why}"
     elif package == _UNNAMED:
-        yield f"THE_COMMAND > build.log 2>&1   # {why}"
+        clear = outcome.decided and outcome.errors
+        yield f"THE_COMMAND > build.log 2>&1   # {'keep all of both streams: the first error says most' if clear else why}"
     else:
         yield f"{jobs}pip install -v {package} --no-build-isolation > build.log 2>&1   # {why}"
 
