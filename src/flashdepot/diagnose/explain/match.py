@@ -29,39 +29,32 @@ EARLIEST = 5
 _EXAMINED = 1000
 """How many lines of a piece are asked whether they state an error; a hostile one has nothing but lines that seem to."""
 
-_FLASH = "flash"
-
-_WARNS = re.compile(rb"(?:^|[\s\[(|])WARN(?:ING)?(?:\W|$)")
-_LEVELS_END = 80
-"""Where in a line a logger's level stands: what is only a warning does not say for certain why a command failed."""
-_ONLY_WARNS = Pattern.parse(SENTENCES.lines["only_warns"])
-_IS_SUPPOSED = Pattern.parse(SENTENCES.lines["is_supposed"])
-_IS_RAISED = re.compile(rb"\w(?:Error|Exception)\b|\b(?i:error)(?:\[\w+\])?:")
-_IS_ERRORS = re.compile(rb"(?i:error|exception|\bfailed)\b")
-_CONTINUES = re.compile(rb"\n\W{0,40}(?i:using|falling back|switching|continuing|defaulting|skipping)\b")
-_IS_RAISED_BY_NAME = re.compile(r"(?:\w+\.)*[A-Z]\w*(?:Error|Exception): ")
-_IS_ERROR = re.compile(rb"\W*(?:\w+\.)*[A-Z]\w*(?:Error|Exception): ")
-
-_OWN_TOOLS = frozenset({"cmake", "git"})
-_OWN_PHASES = frozenset({"resolve", "fetch", "build", "install"})
-
-
-def _speaks_for_itself(step: Step) -> bool:
-    """Whether what stands in a step is of an installer's own work, of CMake or of git, and not of whatever they run."""
-    return step.tool in _OWN_TOOLS or (step.installer != "" and step.phase in _OWN_PHASES)
-
+_WEIGHED = 50
+"""How many lines of a piece a pattern is weighed in."""
 
 _NEAR = 400
 """Bytes before and behind a match that may take it back: in a longer line, other sentences stand next to it."""
 
-_IGNORED = 50
-"""How many lines of a piece a pattern is weighed in."""
+_LEVELS_END = 80
+"""Where in a line a logger's level stands: what is only a warning does not say for certain why a command failed."""
+
+_FLASH = "flash"
+_OWN_TOOLS = frozenset({"cmake", "git"})
+_OWN_PHASES = frozenset({"resolve", "fetch", "build", "install"})
 
 _STATES_ERROR = Pattern.parse(SENTENCES.lines["states_error"], memory=1 << 23)
 _NO_ERROR = Pattern.parse(SENTENCES.lines["no_error"])
-_DOES_WITHOUT = Pattern.parse(SENTENCES.lines["does_without"])
 _ONLY_REPORTS = Pattern.parse("(?i)" + "|".join(row.pattern for row in SENTENCES.sums_up))
 _WHERE = tuple((Pattern.parse(f"(?i){row.pattern}"), row.where) for row in SENTENCES.sums_up)
+
+_DOES_WITHOUT = Pattern.parse(SENTENCES.lines["does_without"])
+_CONTINUES = re.compile(rb"\n\W{0,40}(?i:using|falling back|switching|continuing|defaulting|skipping)\b")
+_WARNS = re.compile(rb"(?:^|[\s\[(|])WARN(?:ING)?(?:\W|$)")
+_ONLY_WARNS = Pattern.parse(SENTENCES.lines["only_warns"])
+_SAYS_ERROR = re.compile(rb"(?i:error|exception|\bfailed)\b")
+_IS_SUPPOSED = Pattern.parse(SENTENCES.lines["is_supposed"])
+_IS_RAISED = re.compile(rb"\w(?:Error|Exception)\b|\b(?i:error)(?:\[\w+\])?:")
+_NAMES_ERROR = re.compile(rb"[^\w#]*(?:\w+\.)*[A-Z]\w*(?:Error|Exception): ")
 
 
 class _Weight(IntEnum):
@@ -84,8 +77,9 @@ class Hit(msgspec.Struct, frozen=True):
     """A rule that the log answers to, the first line that shows it, and the named groups of the match.
 
     One that is not certain stands on a rule's ``likely`` patterns, on what is absent, or on a line that only warns,
-    supposes, quotes or shows source; one that is ``described`` on what a person wrote or a logger warned of. ``package`` is whose file or
-    build it is about, ``step`` the part of the log that the line is in.
+    supposes, quotes or shows source; one that is ``described`` on what a person wrote or a logger warned of. A ``title`` one
+    stands in the title of a thread, which is about it. ``package`` is whose file or build it is about, ``step`` the part of
+    the log that the line is in, ``span`` where in its piece it stands; ``or_else`` takes the place of the rule's.
     """
 
     rule: LogRule
@@ -252,7 +246,7 @@ class _Search:
         own = rule.own and hit.step is not None and _speaks_for_itself(hit.step)
         if self._ran_later(hit):
             return False
-        if hit.step is None and not (_IS_RAISED_BY_NAME.match(hit.line.text) or self._may_be_of_a_step(rule)):
+        if hit.step is None and not (_NAMES_ERROR.match(hit.line.text.encode()) or self._may_be_of_a_step(rule)):
             return False
         seen = (own or not rule.context or not self._seen.isdisjoint(rule.context)) and self._seen.isdisjoint(
             rule.unless
@@ -299,7 +293,7 @@ class _Piece(msgspec.Struct, frozen=True):
         """The first line that a pattern matches; where several match it, the one that the rule names first counts."""
         kinds = ((pattern, strict) for strict, some in enumerate((patterns, in_step)) for pattern in some)
         sought = [(pattern, bool(strict)) for pattern, strict in kinds if pattern in self.possible]
-        matches = [found for pattern, strict in sought if (found := self._search(rule, pattern, in_step=strict))]
+        matches = [found for pattern, strict in sought if (found := self._heaviest(rule, pattern, in_step=strict))]
         if not matches:
             return None
         text = self.chunk.text
@@ -335,10 +329,10 @@ class _Piece(msgspec.Struct, frozen=True):
             span=(found.start(), found.end() + 2 * text.startswith(b": ", found.end())),
         )
 
-    def _search(self, rule: LogRule, pattern: Pattern, *, in_step: bool) -> tuple[_Weight, re.Match[bytes]] | None:
+    def _heaviest(self, rule: LogRule, pattern: Pattern, *, in_step: bool) -> tuple[_Weight, re.Match[bytes]] | None:
         """The match that weighs most among as many as are worth looking at, the first of these."""
         text, end, best = self.chunk.text, 0, None
-        for _ in range(_IGNORED):
+        for _ in range(_WEIGHED):
             if (found := pattern.search(text, end)) is None:
                 return best
             if rule.takes(self.scene.at(found.end()), known=in_step):
@@ -353,9 +347,8 @@ class _Piece(msgspec.Struct, frozen=True):
         """What a match is worth: a program printed it because something failed, and neither warns nor shows its source."""
         near, source = self._near(found), self._is_source(found)
         goes_on = _CONTINUES.match(self.chunk.text, end_of_line(self.chunk.text, found.end()))
-        if goes_on or any(other.search(near) for other in (_DOES_WITHOUT, *rule.ignore)):
-            return _Weight.NOTHING
-        if source and is_template(near):
+        taken_back = goes_on or any(other.search(near) for other in (_DOES_WITHOUT, *rule.ignore))
+        if taken_back or (source and is_template(near)):
             return _Weight.NOTHING
         in_step = self.scene.at(found.start()) is not None
         sentence = pattern.is_sentence and not in_step
@@ -364,7 +357,7 @@ class _Piece(msgspec.Struct, frozen=True):
             return _Weight.SHOWS if voice is Voice.DOUBTFUL else _Weight.TELLS
         begin = self.chunk.text.rfind(b"\n", 0, found.end()) + 1
         warns = _WARNS.search(self.chunk.text[begin : begin + _LEVELS_END]) or _ONLY_WARNS.search(near)
-        if warns and not (rule.warns or _IS_ERRORS.search(near)):
+        if warns and not (rule.warns or _SAYS_ERROR.search(near)):
             return _Weight.TELLS
         supposed = _IS_SUPPOSED.search(near) and not _IS_RAISED.search(near)
         return _Weight.PROVES if rule.warns or not (supposed or source) else _Weight.SHOWS
@@ -376,15 +369,11 @@ class _Piece(msgspec.Struct, frozen=True):
 
     def _is_source(self, found: re.Match[bytes]) -> bool:
         """Whether the line is source that a traceback shows: a frame stands before it, or its number in it."""
-        line, before = self._lines(found)
-        return not _IS_ERROR.match(line) and is_shown(line, before)
-
-    def _lines(self, found: re.Match[bytes]) -> tuple[bytes, bytes]:
-        """The line of a match and the one before it, of long ones what is next to the end of line between them."""
         text = self.chunk.text
         begin = text.rfind(b"\n", 0, found.end()) + 1
-        before = text.rfind(b"\n", 0, max(0, begin - 1)) + 1
-        return text[begin : min(end_of_line(text, begin), begin + LINE_CAP)], text[max(before, begin - _NEAR) : begin]
+        before = max(text.rfind(b"\n", 0, max(0, begin - 1)) + 1, begin - _NEAR)
+        line = text[begin : min(end_of_line(text, begin), begin + LINE_CAP)]
+        return not _NAMES_ERROR.match(line) and is_shown(line, text[before:begin])
 
 
 def _in_order(hits: Sequence[Hit]) -> tuple[Hit, ...]:
@@ -402,6 +391,11 @@ def _in_order(hits: Sequence[Hit]) -> tuple[Hit, ...]:
             key=lambda hit: (not hit.title, not hit.certain, hit.rule.rank, hit.line.number, hit.rule.id),
         )
     )
+
+
+def _speaks_for_itself(step: Step) -> bool:
+    """Whether what stands in a step is of an installer's own work, of CMake or of git, and not of whatever they run."""
+    return step.tool in _OWN_TOOLS or (step.installer != "" and step.phase in _OWN_PHASES)
 
 
 def _groups(found: re.Match[bytes]) -> dict[str, str]:

@@ -150,29 +150,19 @@ def make_report(outcome: RuleOutcome, host: HostRecord | None) -> LogReport:
         tuple(_finding(hit, outcome, host) for hit in hits) for hits in (outcome.hits, outcome.described)
     )
     errors = tuple(Line(line.number, _shortened(line.text)) for line in outcome.errors)
-    if findings and findings[0].certain:
-        return LogReport(findings, errors, steps=outcome.steps, facts=outcome.facts, decided=outcome.decided)
-    others = [_finding(hit, outcome, host) for hit in _or_else(outcome.hits)]
-    return LogReport(
-        findings,
-        errors,
-        _next_steps(outcome),
-        described,
-        (*findings, *others) or described,
-        outcome.decided,
-        outcome.steps,
-        outcome.facts,
-    )
+    report = LogReport(findings, errors, (), described, (), outcome.decided, outcome.steps, outcome.facts)
+    if report.certain:
+        return report
+    others = (_finding(hit, outcome, host) for hit in _or_else(outcome.hits))
+    return replace(report, next_steps=_next_steps(outcome), possible=(*findings, *others) or described)
 
 
 def _or_else(hits: Sequence[Hit]) -> Iterable[Hit]:
     """What else the first line of those found may mean, each as its class says it in general."""
     found = {hit.rule.id for hit in hits}
     of_classes = {rule.id: rule for rule in load_rules()}
-    for hit in hits[:1]:
-        for name in hit.or_else or hit.rule.or_else:
-            if name not in found:
-                yield replace(hit, rule=of_classes[name], certain=False)
+    names = (name for hit in hits[:1] for name in hit.or_else or hit.rule.or_else)
+    return (replace(hits[0], rule=of_classes[name], certain=False) for name in names if name not in found)
 
 
 def _next_steps(outcome: RuleOutcome) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import re2
 
-from flashdepot.diagnose.explain.lines import Chunk
+from flashdepot.diagnose.explain.lines import Chunk, end_of_line
 from flashdepot.diagnose.explain.pattern import PIECES, Pattern
 from flashdepot.files.atomic import read_toml
 
@@ -176,8 +176,7 @@ class Story:
             self._step = None
 
     def _append(self, step: Step, number: int) -> None:
-        if self._step is not None:
-            self._step.last = max(self._step.first, number - 1)
+        self._leave(number)
         step.first = step.last = number
         self._step = step if step.phase or step.command else None
         if self._step is None:
@@ -224,13 +223,8 @@ class Story:
 
     def _end_traceback(self, line: str) -> None:
         step = self._step
-        if (
-            step is not None
-            and step.tool == "python"
-            and not self._decided
-            and step.phase == "run"
-            and _IMPORTS.match(line)
-        ):
+        running = step is not None and step.tool == "python" and step.phase == "run"
+        if step is not None and running and not self._decided and _IMPORTS.match(line):
             step.phase = "import"
 
 
@@ -238,8 +232,7 @@ def _lines_that_begin(chunk: Chunk) -> Iterator[tuple[int, str]]:
     """Each line of a piece that may begin a step or belong to a traceback: where it begins, and without its prefixes."""
     end, text, begins = 0, chunk.text, _marks().begins
     while (found := begins.search(text, end)) is not None:
-        stop = text.find(b"\n", found.end())
-        stop = stop if stop >= 0 else len(text)
+        stop = end_of_line(text, found.end())
         start = text.rfind(b"\n", 0, found.end()) + 1
         yield start, chunk.line(start, min(stop, start + 1000))
         end = stop
