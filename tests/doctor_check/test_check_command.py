@@ -34,17 +34,21 @@ def test_the_torch_of_a_python_is_read_and_not_imported(tmp_path, python, symbol
 
 
 def test_of_several_files_the_worst_decides(tmp_path, python) -> None:
-    good = forge.shared_library(tmp_path, name="good.so")
-    bad = places.extension(tmp_path, SET_DEVICE_2_3, name="bad.so")
-    (tmp_path / "pointer.so").write_bytes(forge.LFS_POINTER)
+    folder = tmp_path / "flash_attn"
+    folder.mkdir()
+    good = forge.shared_library(folder, name="good.so")
+    bad = places.extension(folder, SET_DEVICE_2_3, name="bad.so")
+    (folder / "pointer.so").write_bytes(forge.LFS_POINTER)
     assert check(good, "--python", python).returncode == 0
     assert check(good, bad, "--python", python).returncode == 4
-    done = check(tmp_path, "--python", python, "--json")  # a folder as in site-packages
+    done = check(folder, "--python", python, "--json")  # as in site-packages
     assert done.returncode == 6
     document = json.loads(done.stdout)
     assert document["status"] == "damaged"
-    (tmp_path / "pyvenv.cfg").touch()
-    assert check(tmp_path, "--python", python).returncode == 2  # of an environment only what is flash_attn's
+    for marker in (folder / "pyvenv.cfg", folder / "conda-meta"):  # of an environment only what is flash_attn's
+        marker.touch()
+        assert check(folder, "--python", python).returncode == 2
+        marker.unlink()
     assert [file["verdict"] for file in document["files"]] == ["does not fit", "fits", "damaged"]
     line = document["files"][0]["evidence"][0]
     assert set(line) == {"outcome", "topic", "where", "seen", "environment", "fix"}

@@ -67,7 +67,8 @@ def check(
     What is named of the environment counts, and where nothing is, what is here or in the record.
 
     :param files: wheels, libraries, and folders: one that :func:`get` wrote, of which both libraries are read, one that
-        :func:`vendor` wrote, of which those for the environment's system are, one with wheels in it, an installed package, or an environment, of which those of flash_attn are.
+        :func:`vendor` wrote, of which those for the environment's system are, one with wheels in it, an installed
+        package, or an environment, of which those of flash_attn are.
     :param python: an interpreter or the folder of an environment, whose torch is read; the one that is meant here when
         it is not given.
     :param named: facts in place of those that are found.
@@ -97,10 +98,9 @@ def _files_in(folder: Path, place: Place) -> list[Path]:
     if wheels := sorted(folder.glob("*.whl")):
         return wheels
     if (index := read_index(folder)) is None:
-        within = "/flash_attn" if (folder / "pyvenv.cfg").exists() else "/"
-        installed = [
-            path for path in sorted(folder.rglob("*")) if _LIBRARY.search(path.name) and within in path.as_posix()
-        ]
+        is_environment = (folder / "pyvenv.cfg").exists() or (folder / "conda-meta").exists()
+        found = (path for path in sorted(folder.rglob("*")) if _LIBRARY.search(path.name))
+        installed = [p for p in found if not is_environment or "/flash_attn" in p.relative_to(folder).as_posix()]
         return _libraries_in(folder) if (folder / "manifest.json").exists() or not installed else installed
     here = [target for target in index.targets if target.platform == place.host.platform] or index.targets
     return [path for target in here for path in _libraries_in(folder / target.folder)]
