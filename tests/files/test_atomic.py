@@ -16,6 +16,7 @@ from flashdepot.errors import IntegrityError, MissingToolError
 from flashdepot.files.atomic import (
     atomic_file,
     disk_errors,
+    explain_disk_error,
     read_json,
     sha256_file,
     write_atomic,
@@ -92,6 +93,7 @@ def test_a_place_that_may_not_be_written_is_named(tmp_path, code, file, named):
     with pytest.raises(MissingToolError, match="written: ") as caught, disk_errors(tmp_path):
         raise OSError(code, os.strerror(code), str(tmp_path / file))
     assert caught.value.message.startswith(f"{tmp_path / named} cannot be ")
+    assert str(explain_disk_error(caught.value.__cause__, None)) == caught.value.message
 
 
 def test_an_error_that_is_not_the_disks_passes_through(tmp_path):

@@ -106,7 +106,8 @@ def explain_disk_error(error: OSError, folder: Path | None) -> FlashdepotError |
         )
     for names, done, hint in _DISK_ERRORS:
         if name in names:
-            place = folder if str(error.filename).endswith(".tmp") else error.filename or folder or "A file"
+            unfinished = str(error.filename or "").endswith(".tmp")
+            place = folder or Path(error.filename).parent if unfinished else error.filename or folder or "A file"
             return MissingToolError(f"{place} cannot be {done}: {error.strerror}.", hint=hint)
     return None
 
