@@ -138,6 +138,7 @@ NAME = LockedName("flash_attn_3-3.0.0+flashdepot.1-py3-none-any.whl", DIGEST)
         ({"wheel__sass": "80"}, "wheel.sass"),
         ({"wheel__sass": ["80", 90]}, "wheel.sass"),
         ({"wheel__sass": ["eighty"]}, "wheel.sass"),
+        ({"wheel__sass": ["80", ""]}, "wheel.sass"),
         ({"wheel__ptx": "new"}, "wheel.ptx"),
         ({"facts__platform": "linux"}, "facts.platform"),
         ({"facts__libc": "two"}, "facts.libc"),

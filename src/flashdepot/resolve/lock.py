@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -28,7 +28,7 @@ _Source = Annotated[str, msgspec.Meta(pattern=r"\A(?:[\w.+-]*(?:[/:][\w.+-]+)*|i
 _Known = Annotated[str, msgspec.Meta(pattern=r"\A(?:[0-9a-f]{64})?\Z")]
 _Word = Annotated[str, msgspec.Meta(pattern=r"\A[\w.+-]*(?:[/:][\w.+-]+)*\Z")]
 _Gpu = Annotated[str, msgspec.Meta(pattern=r"\A\d{1,2}\.\d\Z")]
-_GpuCode = Annotated[str, msgspec.Meta(pattern=r"\A(?:\d{2,3}[af]?)?\Z")]
+_GpuCode = Annotated[str, msgspec.Meta(pattern=r"\A\d{2,3}[af]?\Z")]
 
 
 class LockedName(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -60,7 +60,7 @@ class LockedWheel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     size: Natural = 0
     recipe_key: _Known = ""
     sass: tuple[_GpuCode, ...] = ()
-    ptx: _GpuCode = ""
+    ptx: _GpuCode | Literal[""] = ""
 
     def published(self) -> PublishedWheel:
         """All facts that rules judge by; :raises ValueError: for what cannot be pinned."""
