@@ -17,7 +17,7 @@ from flashdepot.model.remote import RemoteSettings
 from flashdepot.net.download import Remote
 from flashdepot.net.fetch import fetch, fetch_url
 from flashdepot.remotes import push as pushing
-from flashdepot.remotes.servers import confined
+from flashdepot.remotes.bucket import confined
 from flashdepot.remotes.statements import blob_place
 from flashdepot.remotes.stores import open_store
 from flashdepot.resolve.own_indexes import read_index_record
@@ -275,7 +275,7 @@ def test_no_redirect_leads_from_https_to_http(kind, certificate, raw, monkeypatc
             pytest.importorskip("obstore")
             store = open_store(bucket(monkeypatch, url))
             trusted = {"root_certificate": Path(f"{certificate}.crt").read_text()}
-            monkeypatch.setattr("flashdepot.remotes.servers.confined", lambda *words: {**confined(*words), **trusted})
+            monkeypatch.setattr("flashdepot.remotes.bucket.confined", lambda *words: {**confined(*words), **trusted})
             store = open_store(bucket(monkeypatch, url))
         with pytest.raises(NetworkError):
             store.read("x", 99)

@@ -4,6 +4,7 @@ import json
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,11 @@ def share(builder: Machine, server: RemoteServer) -> str:
     assert builder.get()["status"] == "built"
     assert server.records()
     return line
+
+
+def test_a_bucket_does_not_wait_for_the_import_of_what_asks_web_servers() -> None:
+    code = "import sys, flashdepot.remotes.bucket; sys.exit('requests' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_a_library_that_one_machine_pushed_is_fetched_by_another(builder, user, server, tmp_path) -> None:

@@ -152,11 +152,11 @@ def open_store(remote: RemoteSettings) -> Store:
     if scheme == "file":
         place = FolderBackend(remote)
     elif scheme in BUCKETS:
-        from flashdepot.remotes.servers import BucketBackend  # noqa: PLC0415
+        from flashdepot.remotes.bucket import BucketBackend  # noqa: PLC0415
 
         place = BucketBackend(remote)
     else:
-        from flashdepot.remotes.servers import WebBackend  # noqa: PLC0415
+        from flashdepot.remotes.web import WebBackend  # noqa: PLC0415
 
         place = WebBackend(remote)
     return Store(remote, place)
