@@ -1,7 +1,7 @@
 """The pages of an index: those that installers read (PEP 503 in HTML, PEP 691 and 700 in JSON), and the one for people.
 
-That one says who needs what, in one file that fetches nothing. The questions are radio buttons, and style rules show the answer to what is chosen: it works without scripts. Scripts
-only copy, and keep what was chosen in the address.
+That one says who needs what, in one file that fetches nothing. The questions are radio buttons, and style rules show the
+answer to what is chosen: it works without scripts. Scripts only copy, and keep what was chosen in the address.
 """
 
 from __future__ import annotations

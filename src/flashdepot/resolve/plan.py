@@ -187,7 +187,7 @@ _TESTED = Platform("linux", "x86_64")
 
 
 class OwnWheels:
-    """What flashdepot and upstream's source build can offer for requests of one machine.
+    """What flashdepot can offer for requests of one machine: what the depot or a remote has, or a build would give.
 
     :param library: what our library must have; its upstream and architectures follow from each request.
     :param host: where compiling would happen; what a record without builds in mind lacks is this machine's.
