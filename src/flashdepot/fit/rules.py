@@ -22,7 +22,7 @@ from flashdepot.fit.needs import (
 from flashdepot.kernels import oldest_gpu
 from flashdepot.model.diagnosis import Command, Diagnosis, Reasons
 from flashdepot.model.environment import NO_TORCH, Accelerator, Environment, Torch
-from flashdepot.model.target import Architecture, Platform, Version, spell
+from flashdepot.model.target import Architecture, Version, spell
 from flashdepot.model.wheel import python_fits
 
 
@@ -33,12 +33,8 @@ def served_cuda(facts: Environment) -> Version | None:
     return newest_cuda(facts.driver, facts.platform.system)
 
 
-_TEGRA = frozenset(
-    {Architecture(7, 2), Architecture(8, 7), Architecture(8, 8), Architecture(10, 1), Architecture(11, 0)}
-)
+_TEGRA = frozenset(map(Architecture.parse, ("72", "87", "88", "101", "110")))
 """Jetsons: NVIDIA promises no binary compatibility between them and other GPUs (CUDA C++ Programming Guide)."""
-
-_X86 = Platform("linux", "x86_64")
 
 
 def judge_oldest_gpu(facts: Environment, floor: Architecture) -> Diagnosis | None:
@@ -58,8 +54,8 @@ def judge_code(facts: Environment, need: CodeNeed) -> Diagnosis | None:
         text = "It is not known which GPUs it must serve."
         return Diagnosis.uncertain("sass", wants, "", text, "--gpu 9.0")
     served = facts.served(oldest_gpu())
-    if (jetson := next(filter(_TEGRA.__contains__, served), None)) is not None and facts.platform == _X86:
-        text = f"A Jetson ({jetson.dotted}) has an Arm CPU, and this is {_X86}."
+    if (jetson := min(_TEGRA.intersection(served), default=None)) and str(facts.platform) == "linux-x86_64":
+        text = f"A Jetson ({jetson.dotted}) has an Arm CPU, and this is {facts.platform}."
         return Diagnosis.misfit("sass", wants, str(jetson), text, "Name its platform: --platform linux-aarch64")
     if not need.sass and need.ptx is None:
         text = "It is not known for which GPUs it has machine code."

@@ -102,7 +102,7 @@ def decide(request: WheelRequest, published: Sequence[PublishedWheel], own: Iter
         if plan.chosen:
             fetch(plan.chosen.candidate.wheel.url)
 
-    :param own: what flashdepot and upstream's source build can offer, judged (:class:`OwnWheels`).
+    :param own: what flashdepot can offer, judged (:class:`OwnWheels`).
     """
     if (never := never_fits(request)) is not None:
         return Plan(request, fatal=never, published=tuple(published))
