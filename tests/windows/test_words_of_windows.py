@@ -4,10 +4,11 @@ import ntpath
 import re
 import subprocess
 from pathlib import Path, PureWindowsPath
+from types import SimpleNamespace
 
 import pytest
 
-from flashdepot.build.inputs import PlaceNames
+from flashdepot.build import inputs
 from flashdepot.kernels.c_layer import NATIVE
 from flashdepot.link.library import Shell
 from flashdepot.model.limits import quoted_for_windows
@@ -15,10 +16,10 @@ from flashdepot.process.run import killed_for_memory
 from support.tools import Wine, needs
 
 
-def test_paths_are_named_however_a_compiler_writes_their_letters() -> None:
-    places = PlaceNames(
+def test_paths_are_named_however_a_compiler_writes_their_letters(monkeypatch) -> None:
+    monkeypatch.setattr(inputs, "os", SimpleNamespace(path=ntpath, sep=ntpath.sep))
+    places = inputs.PlaceNames(
         (("upstream", PureWindowsPath(r"C:\fd\upstreams\2.8.3")), ("cuda", PureWindowsPath(r"D:\CUDA\v13.0"))),  # type: ignore[arg-type]
-        ntpath,
     )
     assert places.name(r"c:\FD\upstreams\2.8.3\csrc/flash_attn\src\..\flash.h") == "{upstream}/csrc/flash_attn/flash.h"
     assert places.name(r"d:/cuda/V13.0/include/cuda.h") == "{cuda}/include/cuda.h"
