@@ -174,7 +174,7 @@ def read_object(data: bytes, folder: Path) -> object:
 
 
 def vendor_seeds() -> tuple[bytes, ...]:
-    return (VendorIndex((VendoredTarget.of(make_manifest(), "a" * 64),)).text(),)
+    return (VendorIndex().text_with(VendoredTarget.of(make_manifest(), "a" * 64)),)
 
 
 def host_seeds() -> tuple[bytes, ...]:

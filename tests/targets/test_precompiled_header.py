@@ -81,7 +81,7 @@ def record_launches(target: str, library: Path, folder: Path, count: int, *, zig
         if qemu is None or not ARM_LIBRARIES.is_dir():
             return None
         compiler = [str(zig.program), "cc", "-target", ARM, "-s"]
-        environment = zig.linking(ARM, folder)
+        environment = zig.environment(folder)
         return _on_linux(compiler, environment, (qemu, "-L", str(ARM_LIBRARIES)), library, folder, count)
     if target == "windows-x86_64":
         return _on_windows(library, folder, count, prefix)
