@@ -31,23 +31,6 @@ def test_what_python_leaves_next_to_its_modules_is_no_other_c_layer(digest) -> N
     assert now() == before
 
 
-@pytest.mark.parametrize(
-    ("file", "added", "other"),
-    [
-        ("fa4/variants.py", "# a comment\n", False),
-        ("fa4/variants.py", "\nSHORT = 1\n", True),
-        ("fa4/speed.csv", "64,1\n", True),
-        ("fa4/actions.py", "\nSHORT = 1\n", False),
-    ],
-)
-def test_only_what_decides_about_kernels_is_another_c_layer(digest, file: str, added: str, other: bool) -> None:
-    families, now = digest
-    before = now()
-    with (families / file).open("a") as changed:
-        changed.write(added)
-    assert (now() != before) is other
-
-
 FA4 = Path(c_layer.__file__).parent / "fa4"
 
 

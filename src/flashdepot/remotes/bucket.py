@@ -25,7 +25,7 @@ _MACHINES_IDENTITY = "169.254.169.254"
 _STALLED = timedelta(seconds=10)
 _LONGEST = timedelta(hours=6)
 _PROXIES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
-_NO_PROXY = "http://127.0.0.1:1"
+_NOWHERE = "http://127.0.0.1:1"
 """A proxy that is not there: obstore follows redirects with session tokens, and so they lead to nobody."""
 
 _CLOUDS = {
@@ -131,7 +131,7 @@ def confined(cloud: str, environment: Mapping[str, str]) -> dict[str, Any]:
     options: dict[str, Any] = {"allow_http": any(url.scheme == "http" for url in named)}
     if not any(environment.get(name) for proxy in _PROXIES for name in (proxy, proxy.lower())):
         hosts = [_MACHINES_IDENTITY, *_CLOUDS[cloud], *(url.hostname for url in named if url.hostname)]
-        options |= {"proxy_url": _NO_PROXY, "proxy_excludes": ",".join(hosts)}
+        options |= {"proxy_url": _NOWHERE, "proxy_excludes": ",".join(hosts)}
     return options
 
 
