@@ -182,6 +182,11 @@ def strip_prefixes(line: bytes) -> str:
     return line[found.end() if found else 0 :].decode(errors="replace").strip()
 
 
+def begin_of_line(text: bytes, position: int) -> int:
+    """Where the line that holds a position begins: behind the line feed before it, or at the beginning of the text."""
+    return text.rfind(b"\n", 0, position) + 1
+
+
 def end_of_line(text: bytes, position: int) -> int:
     """Where the line that holds a position ends: before its line feed, or at the end of the text."""
     end = text.find(b"\n", position)

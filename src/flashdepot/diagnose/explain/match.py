@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from flashdepot.diagnose.explain import machine
-from flashdepot.diagnose.explain.lines import Chunk, end_of_line
+from flashdepot.diagnose.explain.lines import Chunk, begin_of_line, end_of_line
 from flashdepot.diagnose.explain.machine import MachineFacts, Package, package_of
 from flashdepot.diagnose.explain.passage import Passages, Voice
 from flashdepot.diagnose.explain.pattern import Pattern, Screen
@@ -355,7 +355,7 @@ class _Piece(msgspec.Struct, frozen=True):
         voice = Voice.PRINTED if source else self.passages.voice_of(*found.span(), in_step=in_step, sentence=sentence)
         if voice is not Voice.PRINTED:
             return _Weight.SHOWS if voice is Voice.DOUBTFUL else _Weight.TELLS
-        begin = self.chunk.text.rfind(b"\n", 0, found.end()) + 1
+        begin = begin_of_line(self.chunk.text, found.end())
         warns = _WARNS.search(self.chunk.text[begin : begin + _LEVELS_END]) or _ONLY_WARNS.search(near)
         if warns and not (rule.warns or _SAYS_ERROR.search(near)):
             return _Weight.TELLS
@@ -364,14 +364,14 @@ class _Piece(msgspec.Struct, frozen=True):
 
     def _near(self, found: re.Match[bytes]) -> bytes:
         text = self.chunk.text
-        begin = text.rfind(b"\n", 0, found.end()) + 1
+        begin = begin_of_line(text, found.end())
         return text[max(begin, found.start() - _NEAR) : min(end_of_line(text, found.end()), found.end() + _NEAR)]
 
     def _is_source(self, found: re.Match[bytes]) -> bool:
         """Whether the line is source that a traceback shows: a frame stands before it, or its number in it."""
         text = self.chunk.text
-        begin = text.rfind(b"\n", 0, found.end()) + 1
-        before = max(text.rfind(b"\n", 0, max(0, begin - 1)) + 1, begin - _NEAR)
+        begin = begin_of_line(text, found.end())
+        before = max(begin_of_line(text, max(0, begin - 1)), begin - _NEAR)
         line = text[begin : min(end_of_line(text, begin), begin + LINE_CAP)]
         return not _NAMES_ERROR.match(line) and is_shown(line, text[before:begin])
 
@@ -405,7 +405,7 @@ def _groups(found: re.Match[bytes]) -> dict[str, str]:
 def _line_at(chunk: Chunk, start: int, end: int) -> Line:
     """The line that has these bytes, or of a long one what is around them."""
     number = chunk.number(end)
-    begin = chunk.text.rfind(b"\n", 0, end) + 1
+    begin = begin_of_line(chunk.text, end)
     stop = end_of_line(chunk.text, end)
     if stop - begin > LINE_CAP:
         begin = max(begin, start - LINE_CAP // 2)

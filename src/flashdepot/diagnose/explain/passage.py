@@ -12,7 +12,7 @@ from enum import IntEnum
 
 import msgspec
 
-from flashdepot.diagnose.explain.lines import end_of_line, strip_prefixes
+from flashdepot.diagnose.explain.lines import begin_of_line, end_of_line, strip_prefixes
 from flashdepot.diagnose.explain.source import is_code, is_comment, is_shown
 from flashdepot.diagnose.explain.speech import QUOTED, asks, continues, is_sentence, personal
 
@@ -88,7 +88,7 @@ class Passages(msgspec.Struct):
             that begins as a program's does, or be all that there is.
         """
         text = self.text
-        begin, end = text.rfind(b"\n", 0, stop) + 1, end_of_line(text, stop)
+        begin, end = begin_of_line(text, stop), end_of_line(text, stop)
         before = text[max(begin, start - _READ) : start].decode(errors="ignore")
         found = text[start : min(stop, start + _READ)].decode(errors="ignore")
         behind = text[stop : min(end, stop + _READ)].decode(errors="ignore")
@@ -186,7 +186,7 @@ class Passages(msgspec.Struct):
 
     def _before(self, begin: int) -> int:
         """Where the line before begins."""
-        return self.text.rfind(b"\n", 0, max(0, begin - 1)) + 1
+        return begin_of_line(self.text, max(0, begin - 1))
 
 
 def _is_programs(line: str) -> bool:

@@ -150,7 +150,14 @@ def make_report(outcome: RuleOutcome, host: HostRecord | None) -> LogReport:
         tuple(_finding(hit, outcome, host) for hit in hits) for hits in (outcome.hits, outcome.described)
     )
     errors = tuple(Line(line.number, _shortened(line.text)) for line in outcome.errors)
-    report = LogReport(findings, errors, (), described, (), outcome.decided, outcome.steps, outcome.facts)
+    report = LogReport(
+        findings,
+        errors,
+        described=described,
+        decided=outcome.decided,
+        steps=outcome.steps,
+        facts=outcome.facts,
+    )
     if report.certain:
         return report
     others = (_finding(hit, outcome, host) for hit in _or_else(outcome.hits))

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import re2
 
-from flashdepot.diagnose.explain.lines import Chunk, end_of_line
+from flashdepot.diagnose.explain.lines import Chunk, begin_of_line, end_of_line
 from flashdepot.diagnose.explain.pattern import PIECES, Pattern
 from flashdepot.files.atomic import read_toml
 
@@ -233,7 +233,7 @@ def _lines_that_begin(chunk: Chunk) -> Iterator[tuple[int, str]]:
     end, text, begins = 0, chunk.text, _marks().begins
     while (found := begins.search(text, end)) is not None:
         stop = end_of_line(text, found.end())
-        start = text.rfind(b"\n", 0, found.end()) + 1
+        start = begin_of_line(text, found.end())
         yield start, chunk.line(start, min(stop, start + 1000))
         end = stop
         if end >= len(text):
