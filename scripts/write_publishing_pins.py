@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from flashdepot.files.atomic import read_toml
+from flashdepot.files.documents import read_toml
 
 ROOT = Path(__file__).parents[1]
 OUT = ROOT / "examples" / "publishing" / "requirements.txt"

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from flashdepot.files.atomic import read_toml
+from flashdepot.files.documents import read_toml
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/structure.md"

@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 
 from flashdepot.facts import COPIES
-from flashdepot.files.atomic import read_toml
+from flashdepot.files.documents import read_toml
 
 PACKAGE = Path(__file__).parents[1] / "src/flashdepot"
 TARGET = PACKAGE / "facts" / COPIES.name

@@ -19,7 +19,8 @@ from flashdepot.binary.fatbin import CodeKind
 from flashdepot.binary.window import FileKind
 from flashdepot.diagnose.check.subject import Binary, read_subject
 from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
-from flashdepot.files.atomic import read_toml, write_atomic
+from flashdepot.files.disk import write_atomic
+from flashdepot.files.documents import read_toml
 from flashdepot.model.codec import read
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.request import Gpus, LibraryRequest

@@ -19,7 +19,8 @@ from flashdepot.errors import CompileError
 from flashdepot.events import BuildProgress
 from flashdepot.model.limits import Limits
 from flashdepot.model.recipe import Action
-from flashdepot.process.run import UNCONFINED, Confinement, Visible, confined, confinement_here, run, works
+from flashdepot.process.confinement import UNCONFINED, Confinement, Visible, confined, confinement_here, works
+from flashdepot.process.run import run
 from support.recipes import TOOLS, make_recipe
 
 SECRET = "a-secret-of-the-user"  # noqa: S105  (that is what it is called)

@@ -9,7 +9,7 @@ import pytest
 
 from flashdepot.binary.objects import require_plain
 from flashdepot.errors import FlashdepotError
-from flashdepot.process.run import UNCONFINED, Confinement, confinement_here
+from flashdepot.process.confinement import UNCONFINED, Confinement, confinement_here
 from flashdepot.toolchain.zig import Linker, Zig
 
 SECRET = "a-secret-of-the-user"  # noqa: S105  (that is what it is called)

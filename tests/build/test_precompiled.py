@@ -17,7 +17,7 @@ from flashdepot.events import BuildProgress, Snapshot
 from flashdepot.kernels.fa2 import parse_unit
 from flashdepot.model.limits import Limits
 from flashdepot.model.recipe import GNU_OUTPUTS, Action, PrecompiledHeader
-from flashdepot.process.run import Confinement, confinement_here
+from flashdepot.process.confinement import Confinement, confinement_here
 from support.recipes import TOOLS, make_recipe
 
 FAKE = Path(__file__).parents[1] / "support" / "fake_compiler.py"

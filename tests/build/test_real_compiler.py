@@ -16,7 +16,7 @@ import pytest
 
 from flashdepot.binary.elf import read_shared_library
 from flashdepot.depot import Depot
-from flashdepot.files.atomic import sha256_file
+from flashdepot.files.disk import sha256_file
 from flashdepot.host.probe import this_platform
 from flashdepot.model.manifest import Manifest
 from flashdepot.toolchain import wheels

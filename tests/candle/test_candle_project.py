@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flashdepot.errors import UsageError
-from flashdepot.files.atomic import parse_toml
+from flashdepot.files.documents import parse_toml
 from flashdepot.link.candle_archive import link_only_manifest
 from flashdepot.link.candle_project import (
     CONFIG,

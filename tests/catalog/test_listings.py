@@ -15,7 +15,7 @@ from flashdepot.catalog.load import SHIPPED, decode, encode, refreshed_path, spl
 from flashdepot.catalog.published_files import PublishedFile, implied_sass, to_wheels
 from flashdepot.catalog.refresh import read_sources
 from flashdepot.errors import IntegrityError, UsageError
-from flashdepot.files.atomic import write_atomic
+from flashdepot.files.disk import write_atomic
 from flashdepot.model.wheel import WheelName, filename_of_url
 from support.servers import wheel_name
 

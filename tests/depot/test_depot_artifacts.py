@@ -9,7 +9,8 @@ import pytest
 from flashdepot.depot import Depot
 from flashdepot.depot.verify import verify
 from flashdepot.errors import GET_NEWER, IntegrityError, MissingToolError
-from flashdepot.files.atomic import read_json, sha256_file
+from flashdepot.files.disk import sha256_file
+from flashdepot.files.documents import read_json
 from flashdepot.model.manifest import Manifest, ManifestFile
 from support.depots import (
     LIBRARY_FILES,

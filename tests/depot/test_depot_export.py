@@ -6,7 +6,8 @@ import pytest
 
 from flashdepot.depot import Depot
 from flashdepot.errors import IntegrityError, MissingToolError, UsageError
-from flashdepot.files.atomic import read_json, sha256_file
+from flashdepot.files.disk import sha256_file
+from flashdepot.files.documents import read_json
 from flashdepot.model.manifest import Manifest, ManifestFile
 from support.depots import LIBRARY_FILES, LINK, flip_bit, store_library
 from support.own_world import makes_links

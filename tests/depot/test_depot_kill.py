@@ -6,7 +6,8 @@ from pathlib import Path
 
 from flashdepot.depot import Depot
 from flashdepot.depot.verify import verify
-from flashdepot.files.atomic import read_json, sha256_file
+from flashdepot.files.disk import sha256_file
+from flashdepot.files.documents import read_json
 from flashdepot.model.manifest import Manifest
 from support.depots import find_unit, make_record, make_request, store_library
 

@@ -10,7 +10,7 @@ import pytest
 
 from flashdepot.cli.app import app
 from flashdepot.diagnose.explain.rules import load_rules
-from flashdepot.files.atomic import read_toml
+from flashdepot.files.documents import read_toml
 from support.documents import DOCUMENTS, ROOT, name_of
 
 SOURCES = ("src/flashdepot", "tests")

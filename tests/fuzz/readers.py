@@ -35,7 +35,7 @@ from flashdepot.diagnose.check.subject import read_subject
 from flashdepot.diagnose.explain import explain
 from flashdepot.errors import FlashdepotError
 from flashdepot.files.archive import unpack
-from flashdepot.files.atomic import parse_json, write_record
+from flashdepot.files.documents import parse_json, write_record
 from flashdepot.host import saved_host
 from flashdepot.link.vendor_folder import INDEX_NAME, VendoredTarget, VendorIndex, read_index
 from flashdepot.model.index_record import RECORD_NAME, IndexedWheel, IndexRecord

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pytest
 
 from flashdepot.binary.wheel import read_wheel
-from flashdepot.files.atomic import read_json, read_toml
+from flashdepot.files.documents import read_json, read_toml
 from flashdepot.host.probe import this_platform
 from flashdepot.model.index_record import RECORD_NAME
 from support.servers import serve_site

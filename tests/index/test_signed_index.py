@@ -9,7 +9,7 @@ import pytest
 
 from flashdepot import api
 from flashdepot.errors import IntegrityError, UsageError
-from flashdepot.files.atomic import read_json
+from flashdepot.files.documents import read_json
 from flashdepot.model.index_record import RECORD_NAME, IndexRecord
 from flashdepot.model.remote import PublicKey, TrustedKey
 from flashdepot.remotes import statements

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from packaging.requirements import Requirement
 
 from flashdepot.errors import IntegrityError
-from flashdepot.files.atomic import read_json, read_toml
+from flashdepot.files.documents import read_json, read_toml
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.remote import RemoteSettings
 from flashdepot.model.target import Platform

@@ -10,7 +10,7 @@ import pytest
 
 from flashdepot.api import publishing
 from flashdepot.errors import IntegrityError, UsageError
-from flashdepot.files.atomic import read_json
+from flashdepot.files.documents import read_json
 from flashdepot.publish import REPORT_NAME, PartReport
 from support.machines import Machine
 from support.servers import Answer, answers

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from flashdepot.depot import Depot
 from flashdepot.depot.actions import Output
 from flashdepot.errors import NetworkError, UsageError
-from flashdepot.files.atomic import read_json, write_record
+from flashdepot.files.documents import read_json, write_record
 from flashdepot.model.index_record import RECORD_NAME
 from flashdepot.model.remote import PublicKey, RemoteSettings, TrustedKey
 from flashdepot.remotes.keys import SigningKey

@@ -60,27 +60,23 @@ def test_each_side_gets_what_only_the_other_has_and_then_there_is_nothing_to_do(
     own = reader.store("two", units=["fwd_hdim128_bf16"])
     before = dict(server.files)
     (planned,) = synced(reader, writable, dry_run=True)
-    assert planned.plan is not None
-    assert [statement.summary.recipe_key for statement in planned.plan.fetched] == [pushed.recipe_key]
-    assert planned.plan.pushed == (own,)
+    assert [manifest.recipe_key for manifest in planned.fetched] == [pushed.recipe_key]
+    assert planned.pushed == (own,)
     assert server.files == before
     assert here(reader) == {own.recipe_key}, "a dry run changes nothing"
 
     (done,) = synced(reader, writable)
-    assert done.done is not None
-    assert done.done.fetched == (pushed,)
-    assert done.done.pushed is not None
-    assert (done.done.pushed.libraries, done.done.pushed.units) == (1, 1)
+    assert done.fetched == (pushed,)
+    assert done.sent is not None
+    assert (done.sent.libraries, done.sent.units) == (1, 1)
     assert here(reader) == {pushed.recipe_key, own.recipe_key}
     assert verify(reader.depot).problems == ()
 
     (theirs,) = synced(maker, writable)
-    assert theirs.done is not None
-    assert theirs.done.fetched == (own,)
+    assert theirs.fetched == (own,)
     server.seen.clear()
     (again,) = synced(reader, writable)
-    assert again.plan is not None
-    assert (again.plan.fetched, again.plan.pushed, again.plan.differing) == ((), (), ())
+    assert (again.fetched, again.pushed, again.differing, again.problem) == ((), (), (), None)
     assert {method for method, _ in server.seen} == {"GET"}
 
 
@@ -96,8 +92,7 @@ def test_a_remote_that_is_only_read_gets_nothing(pushed, reader, team, server) -
     own = reader.store("two")
     server.seen.clear()
     (done,) = synced(reader, team)
-    assert done.done is not None
-    assert done.done.pushed is None
+    assert (done.pushed, done.problem) == ((), None)
     assert {method for method, _ in server.seen} == {"GET"}
     assert here(reader) == {pushed.recipe_key, own.recipe_key}
 
@@ -121,16 +116,14 @@ def test_a_library_that_arrives_damaged_is_left_out_and_the_others_come(maker, r
     path = f"blobs/sha256/{digest[:2]}/{digest}"
     server.files[path] = b"\1" + server.files[path][1:]
     (done,) = synced(reader, writable)
-    assert done.done is not None
-    assert (done.done.fetched, done.done.refused) == ((whole,), (damaged.recipe_key,))
+    assert (done.fetched, done.refused) == ((whole,), (damaged.recipe_key,))
     assert here(reader) == {whole.recipe_key}
 
 
 def test_other_bytes_under_one_recipe_are_reported_and_neither_side_is_changed(pushed, reader, team) -> None:
     own = store_library(reader.depot, reader.folder / "files", name="other", recipe_key=pushed.recipe_key)
     (done,) = synced(reader, team)
-    assert done.plan is not None
-    assert done.plan.differing == (pushed.recipe_key,)
+    assert done.differing == (pushed.recipe_key,)
     assert reader.depot.artifacts.load(own.recipe_key) == own
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from flashdepot.build.schedule import Capacity
 from flashdepot.catalog import load_catalog
 from flashdepot.depot import Depot
-from flashdepot.files.atomic import read_toml
+from flashdepot.files.documents import read_toml
 from flashdepot.model.candidate import Judged, Plan, WheelRequest
 from flashdepot.model.environment import Environment
 from flashdepot.model.host import CudaToolkit, HostRecord

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from resolver_cases import CASES, choice_of, reasons_against
 
-from flashdepot.files.atomic import read_toml
+from flashdepot.files.documents import read_toml
 from flashdepot.resolve.lock import Lock
 from flashdepot.resolve.rules import RULES
 

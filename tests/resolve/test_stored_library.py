@@ -14,7 +14,7 @@ from msgspec.structs import replace
 import flashdepot
 from flashdepot.depot import Depot
 from flashdepot.depot.libraries import ARTIFACT_SCHEMA
-from flashdepot.files.atomic import write_record
+from flashdepot.files.documents import write_record
 from flashdepot.model.host import Gpu, HostRecord
 from flashdepot.model.selection import PROFILES, Profile, select
 from flashdepot.model.target import Architecture, Version

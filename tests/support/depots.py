@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from flashdepot.depot import Depot
 from flashdepot.depot.actions import ActionRecord, action_key
-from flashdepot.files.atomic import read_record, sha256_file, write_record
+from flashdepot.files.disk import sha256_file
+from flashdepot.files.documents import read_record, write_record
 from flashdepot.kernels import fa2
 from flashdepot.kernels.c_layer import c_layer_digest
 from flashdepot.model.codec import digest_of

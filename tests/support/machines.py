@@ -30,7 +30,7 @@ from flashdepot.model.remote import PublicKey, RemoteSettings, TrustedKey
 from flashdepot.model.request import Request
 from flashdepot.net import fetch as net
 from flashdepot.net.fetch import offline
-from flashdepot.process.run import UNCONFINED
+from flashdepot.process.confinement import UNCONFINED
 from flashdepot.remotes import Remotes
 from flashdepot.remotes import push as pushing
 from flashdepot.remotes.keys import new_key

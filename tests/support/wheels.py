@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from flashdepot.depot import Depot
-from flashdepot.files.atomic import sha256_file
+from flashdepot.files.disk import sha256_file
 from flashdepot.fit.needs import READERS, Needs
 from flashdepot.host.probe import libc_version, this_platform
 from flashdepot.kernels import family_of

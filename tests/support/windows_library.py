@@ -8,7 +8,7 @@ from pathlib import Path
 
 from flashdepot.build.objects import Linking
 from flashdepot.depot.libraries import manifest_text
-from flashdepot.files.atomic import sha256_file
+from flashdepot.files.disk import sha256_file
 from flashdepot.kernels.c_layer import NATIVE
 from flashdepot.link.library import SYSTEM_LIBRARIES
 from flashdepot.model.manifest import ManifestFile

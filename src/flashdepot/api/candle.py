@@ -17,7 +17,7 @@ from flashdepot.api.acquire import Context
 from flashdepot.api.libraries import zig
 from flashdepot.errors import IncompatibleError, MissingToolError, UsageError
 from flashdepot.events import Forecast
-from flashdepot.files.atomic import read_toml
+from flashdepot.files.documents import read_toml
 from flashdepot.files.folders import make_whole
 from flashdepot.host.probe import this_platform
 from flashdepot.link import candle_project as advice

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from flashdepot.api.acquire import SILENT, Context, LibraryPlan, acquire, plan_need, remotes_of, wheel_of
-from flashdepot.api.sharing import pushed_to, require_reach
+from flashdepot.api.sharing import pushed_to, require_reach, stock
 from flashdepot.depot import Depot
 from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
 from flashdepot.events import Events
@@ -35,7 +35,7 @@ from flashdepot.publish import (
     verify_wheel,
 )
 from flashdepot.remotes.keys import VARIABLE, SigningKey, choose_key
-from flashdepot.remotes.push import push, stock
+from flashdepot.remotes.push import push
 from flashdepot.remotes.remote import OpenRemote
 from flashdepot.remotes.trust import Envelope
 from flashdepot.remotes.user_settings import UserSettings

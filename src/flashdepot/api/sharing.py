@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -11,19 +11,25 @@ from msgspec.structs import replace
 
 from flashdepot.api.acquire import ANY, SILENT, Context, remotes_of
 from flashdepot.depot import Depot
+from flashdepot.depot.actions import ActionRecord
 from flashdepot.errors import FlashdepotError, UsageError
 from flashdepot.events import Events, Forecast
+from flashdepot.kernels import FAMILIES
+from flashdepot.kernels.c_layer import c_layer_digest
 from flashdepot.model.manifest import LIBRARY, Manifest
 from flashdepot.model.request import LibraryRequest, Need
 from flashdepot.net.fetch import offline, require_network
 from flashdepot.remotes import Remotes
+from flashdepot.remotes.push import Pushed, countersign
+from flashdepot.remotes.push import push as push_to
+from flashdepot.remotes.remote import OpenRemote, SignedLibrary
+from flashdepot.remotes.statements import LibraryStatement, library_places, source_place
+from flashdepot.toolchain.targets import TARGETS
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from flashdepot.api.acquire import How
-    from flashdepot.remotes.push import AuditReport, Pushed, Synced, SyncPlan
-    from flashdepot.remotes.remote import OpenRemote
     from flashdepot.resolve.build import Making
 
 
@@ -61,8 +67,6 @@ def push(
     :raises UsageError: when there is no such remote, or no key to sign with.
     :raises NetworkError: when a remote cannot be written; no record is there then whose blobs are not.
     """
-    from flashdepot.remotes.push import push as push_to  # noqa: PLC0415  (most calls only read)
-
     remotes, done = remotes_of(depot, events), {}
     for remote in [remotes.named(to)] if to else require_pushed_to(remotes):
         require_reach(remote, "Pushing to")
@@ -71,23 +75,20 @@ def push(
 
 
 class RemoteSync(msgspec.Struct, frozen=True):
-    """The result of synchronizing with one remote: the plan, what was done of it, and what stopped it.
+    """The result of synchronizing with one remote, or in a dry run what it would be.
 
-    ``plan`` is ``None`` where the remote could not be read, ``done`` the same, and in a dry run.
+    ``refused`` are recipe keys of libraries that arrived damaged, ``differing`` those of libraries with other bytes on
+    either side; ``problem`` is what stopped it.
     """
 
     remote: str
     url: str
-    plan: SyncPlan | None = None
-    done: Synced | None = None
+    fetched: tuple[Manifest, ...] = ()
+    refused: tuple[str, ...] = ()
+    pushed: tuple[Manifest, ...] = ()
+    sent: Pushed | None = None
+    differing: tuple[str, ...] = ()
     problem: FlashdepotError | None = None
-
-    @property
-    def fetched(self) -> Sequence[Manifest]:
-        """The libraries that came from it, or would."""
-        if self.done is not None:
-            return self.done.fetched
-        return [statement.summary for statement in self.plan.fetched] if self.plan is not None else []
 
 
 def sync(
@@ -99,8 +100,8 @@ def sync(
 ) -> list[RemoteSync]:
     """Fetch the libraries that remotes have and the depot lacks, and push the reverse, signed.
 
-    Pushed is to remotes that are set to be pushed to, and what the depot had before. A remote that fails does not keep
-    the others from it: see ``problem`` of each.
+    Pushed is to remotes that are set to be pushed to, and what the depot had before. A library that arrives damaged is
+    left out, with a warning. A remote that fails does not keep the others from it: see ``problem`` of each.
 
     :param names: of the remotes; all that are set when there is none.
     :param dry_run: only compare.
@@ -114,19 +115,68 @@ def sync(
     return [_synced(remote, ours, depot, events, dry_run=dry_run) for remote in chosen]
 
 
-def _synced(remote: OpenRemote, ours: Sequence[Manifest], depot: Depot, events: Events, *, dry_run: bool) -> RemoteSync:
-    from flashdepot.remotes.push import plan_sync  # noqa: PLC0415
-    from flashdepot.remotes.push import sync as carry_out  # noqa: PLC0415
-
-    name, url, plan = remote.name, remote.settings.url, None
+def _synced(
+    remote: OpenRemote, ours: Collection[Manifest], depot: Depot, events: Events, *, dry_run: bool
+) -> RemoteSync:
+    done = RemoteSync(remote.name, remote.settings.url)
     try:
         require_reach(remote, "Synchronizing with")
-        plan = plan_sync(remote, ours)
+        here = {manifest.recipe_key: LibraryStatement.of(manifest).manifest_digest for manifest in ours}
+        there: dict[str, list[LibraryStatement]] = {}
+        for library in stock(remote, ours):
+            there.setdefault(library.statement.summary.recipe_key, []).append(library.statement)
+        # Of several libraries of one recipe the first one is fetched.
+        lacking = [statements[0] for key, statements in there.items() if key not in here]
+        unknown = tuple(manifest for manifest in ours if remote.settings.push and manifest.recipe_key not in there)
+        digests = {key: {here.get(key), *(one.manifest_digest for one in found)} for key, found in there.items()}
+        done = replace(done, differing=tuple(key for key, known in digests.items() if len(known - {None}) > 1))
         if dry_run:
-            return RemoteSync(name, url, plan)
-        return RemoteSync(name, url, plan, carry_out(remote, depot, plan, events))
+            return replace(done, fetched=tuple(statement.summary for statement in lacking), pushed=unknown)
+        taken = {one.summary.recipe_key: remote.take_library(depot, one, events) for one in lacking}
+        came = tuple(manifest for manifest in taken.values() if manifest is not None)
+        done = replace(done, fetched=came, refused=tuple(key for key, manifest in taken.items() if manifest is None))
+        return replace(done, pushed=unknown, sent=push_to(remote, depot, unknown, events)) if unknown else done
     except FlashdepotError as error:
-        return RemoteSync(name, url, plan, problem=error)
+        return replace(done, problem=error)
+
+
+def stock(remote: OpenRemote, known: Iterable[Manifest]) -> list[SignedLibrary]:
+    """The libraries of a remote that are trusted, of published sources and of those of some known libraries."""
+    manifests = list(known)
+    # The last place of a library is that of only the recipe, which is under its source as well.
+    places = {place for manifest in manifests for place in library_places(manifest)[:-1]}
+    sources = [source for manifest in manifests for source in manifest.upstreams.items()]
+    for family in FAMILIES:
+        versions = map(family.sources.find_sdist, family.sources.known_versions())
+        sources += [(family.name, sdist.identified.id) for sdist in versions]
+    for name, upstream in sources:
+        places |= {source_place(name, upstream, row.platform, c_layer_digest()) for row in TARGETS}
+    found = remote.stock(sorted(places))
+    libraries = {(lib.statement.summary.recipe_key, lib.statement.manifest_digest): lib for lib in found}
+    return [library for _, library in sorted(libraries.items()) if library.statement.summary.kind == LIBRARY]
+
+
+class Mismatch(msgspec.Struct, frozen=True):
+    """A compiler run whose object somebody has with other bytes: who, the SHA-256 there, and the right one."""
+
+    name: str
+    place: str
+    claimed: str
+    compiled: str
+
+
+class AuditReport(msgspec.Struct, frozen=True):
+    """The names of what was compiled, how many objects were compared with it, and those that differ.
+
+    ``unclaimed`` are compiler runs of which neither the depot nor a remote has a record. ``signed`` has how many records
+    of each remote were given this user's signature.
+    """
+
+    compiled: tuple[str, ...]
+    compared: int
+    mismatches: tuple[Mismatch, ...]
+    unclaimed: tuple[str, ...]
+    signed: Mapping[str, int] = msgspec.field(default_factory=dict)
 
 
 def audit(
@@ -146,7 +196,6 @@ def audit(
     It raises what :func:`flashdepot.api.build` raises as well.
     """
     from flashdepot.remotes.keys import choose_key  # noqa: PLC0415
-    from flashdepot.remotes.push import compare  # noqa: PLC0415
     from flashdepot.remotes.user_settings import UserSettings  # noqa: PLC0415
 
     context = Context(**how)
@@ -159,12 +208,39 @@ def audit(
     making = _making(request, context)
     records = making.compile_units(_drawn(making.need, sample), events)
     asked = [remote for remote in remotes.all() if remote.settings.is_local or not offline()]
-    report = compare(records, depot, asked)
+    report = _compared(records, depot, asked)
     if key is None or report.mismatches:
         return report
-    from flashdepot.remotes.push import countersign  # noqa: PLC0415
-
     return replace(report, signed={remote.name: countersign(remote, records, key) for remote in signed})
+
+
+def _compared(records: Sequence[ActionRecord], depot: Depot, remotes: Sequence[OpenRemote]) -> AuditReport:
+    """Compare what was compiled just now with the objects of the same runs in the depot, and with signed claims."""
+    claims = [
+        (record, "the depot", stored.object.digest)
+        for record in records
+        if (stored := depot.actions.find(record.intent_key, record.inputs.get)) is not None
+    ]
+    for remote in remotes:
+        known = remote.units([record.intent_key for record in records]) if records else {}
+        claims.extend(
+            (record, f"the remote {remote.name}", statement.object.digest)
+            for record in records
+            for statement in known[record.intent_key]
+            if statement.action_key == record.action_key
+        )
+    wrong = [
+        Mismatch(record.name, place, claimed, record.object.digest)
+        for record, place, claimed in claims
+        if claimed != record.object.digest
+    ]
+    claimed_names = {record.name for record, _, _ in claims}
+    return AuditReport(
+        compiled=tuple(record.name for record in records),
+        compared=len(claims),
+        mismatches=tuple(wrong),
+        unclaimed=tuple(record.name for record in records if record.name not in claimed_names),
+    )
 
 
 def plan_audit(request: LibraryRequest = ANY, *, sample: int | None = 2, **how: Unpack[How]) -> Forecast:

@@ -29,7 +29,7 @@ from flashdepot.errors import (
     NetworkError,
     UsageError,
 )
-from flashdepot.files.atomic import read_json
+from flashdepot.files.documents import read_json
 from flashdepot.model.limits import Farm
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from flashdepot.build.farm_worker import RESOURCE, Done, Order, Refused, Site
 from flashdepot.build.inputs import InputDigests, PlaceNames, place_of
 from flashdepot.build.schedule import Capacity
 from flashdepot.errors import FlashdepotError, IntegrityError, MissingToolError
-from flashdepot.files.atomic import open_fresh
 from flashdepot.files.directory import PlainFiles
+from flashdepot.files.disk import open_fresh
 from flashdepot.kernels import family_of
 from flashdepot.model.limits import Farm, Limits
 from flashdepot.process.child import Cost

@@ -32,7 +32,7 @@ from flashdepot.model.recipe import Action, Tool
 from flashdepot.model.request import AnyCuda, CudaChoice
 from flashdepot.model.target import Architecture, Version
 from flashdepot.process.child import Cost, descendants_memory
-from flashdepot.process.run import Confinement, confinement_here
+from flashdepot.process.confinement import Confinement, confinement_here
 from flashdepot.toolchain.choose import Toolchain, choose_toolchain, identify_toolchain
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from flashdepot.files.atomic import sha256_file
+from flashdepot.files.disk import sha256_file
 from flashdepot.files.folders import Stamp
 from flashdepot.model.selection import DEFAULT_FAMILY
 from flashdepot.toolchain.choose import Toolchain

@@ -21,7 +21,7 @@ from flashdepot.depot.actions import ActionRecord
 from flashdepot.errors import CompileError, MissingToolError
 from flashdepot.events import BuildProgress, OnFile
 from flashdepot.facts.gpus import choose_sass, driver_floor
-from flashdepot.files.atomic import sha256_file
+from flashdepot.files.disk import sha256_file
 from flashdepot.host.probe import this_platform
 from flashdepot.kernels import family_of, provide, unproven_code
 from flashdepot.kernels.actions import CONFIG_HEADER, Compilers, c_layer_actions, c_layer_flags, config_header
@@ -31,7 +31,7 @@ from flashdepot.model.manifest import Manifest, ManifestFile
 from flashdepot.model.recipe import PUBLISHED, Action, Recipe
 from flashdepot.model.selection import Selection
 from flashdepot.model.target import Architecture, Platform, Target
-from flashdepot.process.run import is_lifted
+from flashdepot.process.confinement import is_lifted
 from flashdepot.toolchain.choose import Toolchain, identify_toolchain
 from flashdepot.toolchain.linked import Linked
 from flashdepot.toolchain.nvcc import compresses_newly, usual_compression

@@ -23,7 +23,7 @@ from flashdepot.host.surroundings import usable_cores, usable_memory
 from flashdepot.model.limits import Limits
 from flashdepot.model.recipe import Action, PrecompiledHeader, filled
 from flashdepot.process.child import Child, Cost, descendants_memory
-from flashdepot.process.run import UNCONFINED, Confinement, Visible, confined, confinement_here, is_lifted
+from flashdepot.process.confinement import UNCONFINED, Confinement, Visible, confined, confinement_here, is_lifted
 from flashdepot.toolchain.choose import Toolchain
 
 _KEPT = frozenset({"PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "SYSTEMROOT"})

@@ -15,7 +15,7 @@ from flashdepot.build.local import local_executor
 from flashdepot.build.schedule import Outlook
 from flashdepot.depot import Depot
 from flashdepot.events import BuildProgress
-from flashdepot.files.atomic import sha256_file
+from flashdepot.files.disk import sha256_file
 from flashdepot.kernels.actions import Compilers
 from flashdepot.kernels.c_layer import NATIVE, c_layer_digest
 from flashdepot.model.codec import digest_of

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from flashdepot.build.inputs import Moment
-from flashdepot.files.atomic import open_fresh
+from flashdepot.files.disk import open_fresh
 from flashdepot.process.child import Child, Cost
 
 _MOST = 64

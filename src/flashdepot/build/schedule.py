@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from flashdepot.errors import IntegrityError
-from flashdepot.files.atomic import read_record, write_record
+from flashdepot.files.documents import read_record, write_record
 from flashdepot.kernels import family_of
 from flashdepot.model.recipe import Action, Estimate, Recipe
 

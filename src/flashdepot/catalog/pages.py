@@ -19,7 +19,8 @@ from requests.auth import AuthBase
 from flashdepot import __version__
 from flashdepot.catalog.published_files import Page, PublishedFile
 from flashdepot.errors import IntegrityError, NetworkError
-from flashdepot.files.atomic import disk_errors, read_json, write_json
+from flashdepot.files.disk import disk_errors
+from flashdepot.files.documents import read_json, write_json
 from flashdepot.model.codec import plain, read
 from flashdepot.net.errors import NotThereError, network_errors, patiently, retry_after
 from flashdepot.net.transport import IndexSettings, open_session, read_body

@@ -29,7 +29,8 @@ from flashdepot.catalog.published_files import (
 )
 from flashdepot.errors import FlashdepotError, IntegrityError, NetworkError, UsageError
 from flashdepot.facts import read_table
-from flashdepot.files.atomic import disk_errors, read_json, write_atomic, write_json
+from flashdepot.files.disk import disk_errors, write_atomic
+from flashdepot.files.documents import read_json, write_json
 from flashdepot.model.codec import plain, read
 from flashdepot.net.errors import UnreachableError
 from flashdepot.net.fetch import require_network

@@ -16,7 +16,7 @@ import click
 from flashdepot import __version__
 from flashdepot.cli.common import COMMON_OPTIONS, answer, complain, print_json, show
 from flashdepot.errors import ConsentError, FlashdepotError, MissingToolError, UsageError, did_you_mean
-from flashdepot.files.atomic import explain_disk_error
+from flashdepot.files.disk import explain_disk_error
 from flashdepot.model.limits import joined
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ COMMANDS: Mapping[str, CommandTable] = {
         "get": ("library_commands", "Get a library: stored, from a remote, or built once."),
         "build": ("library_commands", "Build a library with this machine's toolchain."),
         "link": ("link_commands", "Print what CMake, pkg-config, cargo or a compiler needs."),
-        "vendor": ("link_commands", "Put a library into a repository, or check the ones in it."),
+        "vendor": ("vendor_commands", "Put a library into a repository, or check the ones in it."),
     },
     "For others": {
         "wheel": ("library_commands", "Make a wheel that works with every torch and every Python."),

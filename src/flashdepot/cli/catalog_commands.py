@@ -200,7 +200,7 @@ def _selected(depot: Depot, wanted: Filter) -> tuple[Catalog, list[PublishedWhee
 
 def _write_page(loaded: Catalog, path: Path) -> None:
     from flashdepot.catalog.matrix_page import page  # noqa: PLC0415
-    from flashdepot.files.atomic import disk_errors, write_named  # noqa: PLC0415
+    from flashdepot.files.disk import disk_errors, write_named  # noqa: PLC0415
 
     text = page(loaded).encode()
     with disk_errors(path.parent):

@@ -23,7 +23,7 @@ from flashdepot.cli.common import (
 )
 from flashdepot.cli.options import environment_options
 from flashdepot.depot import Depot
-from flashdepot.files.atomic import disk_errors, write_named
+from flashdepot.files.disk import disk_errors, write_named
 from flashdepot.host import probe
 from flashdepot.model.environment import PythonEnvironment
 from flashdepot.model.host import CudaToolkit, HostRecord

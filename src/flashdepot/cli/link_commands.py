@@ -1,4 +1,4 @@
-"""``flashdepot link`` and ``flashdepot vendor``: what another build system or repository needs to use a library."""
+"""``flashdepot link``: what another build system needs to use a library."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ import msgspec
 from flashdepot.api import libraries as api
 from flashdepot.api.acquire import ANY, LibraryPlan
 from flashdepot.cli.app import CommandTable, LazyCommands
-from flashdepot.cli.common import View, command, flag, into, is_quiet, option, options, path_option, show, warn
+from flashdepot.cli.common import View, command, flag, into, option, options, path_option, show
 from flashdepot.cli.library_commands import plan_view
 from flashdepot.cli.options import Asked, library_options, named_machine
-from flashdepot.errors import IncompatibleError, UsageError
-from flashdepot.host import probe
+from flashdepot.errors import IncompatibleError
 from flashdepot.link.library import (
     CRATE,
     LinkableLibrary,
@@ -26,15 +25,10 @@ from flashdepot.link.library import (
     pkg_config_lines,
     pkg_config_module,
     place_of_dll,
-    read_library,
     write_crate,
 )
-from flashdepot.link.vendor_check import Status, TargetReport, VendorReport
-from flashdepot.link.vendor_check import check as check_vendored
-from flashdepot.link.vendor_folder import INDEX_NAME, Vendored, has_lfs_filter, ignored, work_tree
 from flashdepot.model.diagnosis import Command
 from flashdepot.model.limits import joined
-from flashdepot.model.manifest import MANIFEST_NAME, Manifest
 from flashdepot.model.request import LibraryRequest
 
 
@@ -194,104 +188,3 @@ def cargo(folder: Path, which: Which) -> View:
     inside = written / "library" / str(library.manifest.platform)
     document = {**library.to_json(), "path": str(written), "library": str(inside), "crate": CRATE}
     return View(document, [str(written)], [f'In Cargo.toml: {CRATE} = {{ path = "{folder.as_posix()}" }}'])
-
-
-DEFAULT_FOLDER = "prebuilt"
-_FAULTS_SHOWN = 8
-
-
-@command(
-    "flashdepot vendor",
-    "flashdepot vendor third_party/flash --profile inference --arch 80,90",
-    "flashdepot vendor --check",
-    "flashdepot vendor --check --host build-node.json --json",
-)
-@click.argument("folder", metavar="[DIR]", default=DEFAULT_FOLDER, type=click.Path(path_type=Path))
-@options(
-    flag("--check  Check that the libraries there are intact and run on this host; write nothing."),
-    path_option("--library DIR  Use this library, a folder that 'flashdepot get' printed or wrote."),
-    library_options,
-)
-def vendor(folder: Path, library: Path | None, asked: Asked, *, check: bool) -> View:
-    """Put a library into a project's repository, by default into prebuilt/, for Git LFS.
-
-    Each target gets its own folder there, named by platform, CUDA and architectures, with header, libraries, manifest
-    and licences. A library with another selection for the same target replaces it. vendor.json lists the targets, and
-    .gitattributes gets the lines for Git LFS; nothing else is touched. The library is the one that 'get' takes or
-    builds.
-
-    --check reads every byte. It reports Git LFS pointers, missing and changed files, what is different on this host
-    from when the library was made, and whether you need a new one. Exit status: 0 intact and runs on this host, 4 does
-    not run on it, 6 damaged.
-    """
-    if check:
-        if library is not None:
-            raise UsageError("--check reads what is there, and --library puts something there.", hint="Leave one out.")
-        host = asked.host or probe(depot=asked.depot.root)
-        report = check_vendored(folder, asked.wanted.request, host, asked.depot, named_machine())
-        return View(report.to_json(), describe(report), status=report.status.exit_code)
-    if asked.dry_run:
-        plan = (
-            LibraryPlan(stored=read_library(library).manifest)
-            if library is not None
-            else api.plan_library(asked.wanted.request, **asked.how)
-        )
-        return plan_view(plan, then=f"Then it is put into {folder}.")
-    request = asked.wanted.named if library is not None else asked.wanted.request
-    written, put = api.vendor(folder, request, library=library, **asked.how)
-    return _written(put.manifest, written)
-
-
-def _written(manifest: Manifest, written: Vendored) -> View:
-    root = work_tree(written.directory)
-    if root is not None:
-        paths = [written.folder / file.path for file in manifest.files]
-        paths += [written.folder / MANIFEST_NAME, written.directory / INDEX_NAME]
-        if left_out := ignored(root, paths):
-            warn(
-                f"A .gitignore leaves {len(left_out)} of the files out of the repository, {left_out[0]} among them. "
-                f"Add them anyway: git add --force {written.directory}"
-            )
-        if has_lfs_filter(root) is False:
-            warn("Git LFS is not set up here, so git would keep the libraries itself. Before git add: git lfs install")
-    document = {
-        "status": "changed" if written.changed else "unchanged",
-        "recipe_key": manifest.recipe_key,
-        "directory": str(written.directory),
-        "path": str(written.folder),
-        "manifest": str(written.folder / MANIFEST_NAME),
-        "index": str(written.directory / INDEX_NAME),
-    }
-    said = f"{'Written' if written.changed else 'Nothing to do: it is all there'}; {manifest.selection}"
-    return View(document, [str(written.folder)], [said])
-
-
-def describe(report: VendorReport) -> list[str]:
-    """The verdict in one line, then each target: what is wrong first, what merely differs last."""
-    lines = [f"{report.directory}: {report.status.value}"]
-    if report.without_gpu and report.status is Status.FITS:
-        lines[0] += "; its machine code was not compared with a GPU, since none is here or was named: --gpu 9.0"
-    for target in report.targets:
-        lines.append(f"  {target.folder}: {target.status.value}")
-        lines += _describe_target(target)
-    if report.status is Status.OTHER_PLATFORM:
-        lines.append(f"  fix: flashdepot vendor {report.directory}")
-    return lines
-
-
-def _describe_target(target: TargetReport) -> list[str]:
-    lines = [f"    {fault.kind.value}: {fault.path}: {fault.seen}" for fault in target.faults[:_FAULTS_SHOWN]]
-    if (more := len(target.faults) - _FAULTS_SHOWN) > 0:
-        lines.append(f"    and {more} more files")
-    if target.status is not Status.OTHER_PLATFORM:
-        lines += [f"    rebuild needed: it {reason}" for reason in target.reasons]
-        if not is_quiet():
-            lines += [
-                f"    {change.topic}: made with {change.made_with}, here {change.here}: {change.why}"
-                + ("" if change.rebuild else " (no rebuild needed)")
-                for change in target.changes
-            ]
-            lines += [f"    not part of it: {path}" for path in target.extra[:_FAULTS_SHOWN]]
-    if target.fix:
-        lines.append(f"    fix: {target.fix}")
-    return lines

@@ -78,25 +78,23 @@ def sync(names: tuple[str, ...], depot: Depot, *, dry_run: bool) -> View:
     problems = [(one.remote, one.problem) for one in found if one.problem is not None]
     for remote, problem in problems:
         warn(f"{remote}: {problem.message.rstrip('.')}. {problem.hint}".rstrip())
-    refused = any(one.done is not None and one.done.refused for one in found)
+    refused = any(one.refused for one in found)
     return View(
         {"status": "planned" if dry_run else "synced", "remotes": [_sync_row(one) for one in found]},
-        said=[line for one in found for line in _sync_lines(one)],
+        said=[line for one in found for line in _sync_lines(one, dry_run=dry_run)],
         status=problems[0][1].exit_code if problems else IntegrityError.exit_code if refused else 0,
     )
 
 
 def _sync_row(one: sharing.RemoteSync) -> dict[str, Any]:
-    plan, done, fetched = one.plan, one.done, one.fetched
-    pushed = plan.pushed if plan and (done or one.problem is None) else ()
     return {
         "name": one.remote,
         "url": one.url,
-        "fetched": [*map(_library_row, fetched)],
-        "refused": done.refused if done else [],
-        "pushed": [*map(_library_row, pushed)],
-        "bytes_sent": done.pushed.bytes if done and done.pushed else 0,
-        "differing": plan.differing if plan else [],
+        "fetched": [*map(_library_row, one.fetched)],
+        "refused": one.refused,
+        "pushed": [*map(_library_row, one.pushed)],
+        "bytes_sent": one.sent.bytes if one.sent else 0,
+        "differing": one.differing,
         "problem": one.problem.message if one.problem else "",
     }
 
@@ -105,22 +103,21 @@ def _library_row(manifest: Manifest) -> dict[str, Any]:
     return fields(manifest, "recipe_key", "upstream", "platform", "size") | {"gpus": spell(manifest.sass)}
 
 
-def _sync_lines(one: sharing.RemoteSync) -> Sequence[str]:
-    plan, done, fetched = one.plan, one.done, one.fetched
-    if plan is None:
+def _sync_lines(one: sharing.RemoteSync, *, dry_run: bool) -> Sequence[str]:
+    if one.problem is not None and not one.fetched:
         return []
-    will = "" if done else "would be "
-    get, put = ("fetched ", "pushed  ") if done else ("to fetch", "to push ")
-    lines = [f"{one.remote}: {get} {_library_line(manifest)}" for manifest in fetched]
-    lines += [f"{one.remote}: {put} {_library_line(manifest)}" for manifest in plan.pushed]
+    will = "would be " if dry_run else ""
+    get, put = ("to fetch", "to push ") if dry_run else ("fetched ", "pushed  ")
+    lines = [f"{one.remote}: {get} {_library_line(manifest)}" for manifest in one.fetched]
+    lines += [f"{one.remote}: {put} {_library_line(manifest)}" for manifest in one.pushed]
     lines += [
         f"{one.remote}: {key[:12]} differs: somebody got other bytes from the same recipe. Find out who: flashdepot depot audit"
-        for key in plan.differing
+        for key in one.differing
     ]
-    total = sum(manifest.size for manifest in fetched)
+    total = sum(manifest.size for manifest in one.fetched)
     lines.append(
-        f"{one.remote}: {len(fetched)} {will}fetched ({size(total)}), {len(plan.pushed)} {will}pushed"
-        + (f" ({size(done.pushed.bytes)} sent)" if done and done.pushed else "")
+        f"{one.remote}: {len(one.fetched)} {will}fetched ({size(total)}), {len(one.pushed)} {will}pushed"
+        + (f" ({size(one.sent.bytes)} sent)" if one.sent else "")
     )
     return lines
 

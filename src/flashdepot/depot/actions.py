@@ -18,7 +18,8 @@ from msgspec.structs import replace
 from flashdepot.depot.blobs import Blobs
 from flashdepot.depot.layout import DepotLayout, key_of, mark_used, records
 from flashdepot.errors import IntegrityError
-from flashdepot.files.atomic import disk_errors, read_record, write_record
+from flashdepot.files.disk import disk_errors
+from flashdepot.files.documents import read_record, write_record
 from flashdepot.files.locks import lock_file
 from flashdepot.model.codec import Digest, Natural, digest_of, read
 

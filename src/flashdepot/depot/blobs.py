@@ -10,7 +10,7 @@ from pathlib import Path
 
 from flashdepot.depot.layout import DepotLayout, Fingerprint, key_of, mark_used, real_folders
 from flashdepot.errors import IntegrityError
-from flashdepot.files.atomic import copy_hashed, disk_errors, protect
+from flashdepot.files.disk import copy_hashed, disk_errors, protect
 from flashdepot.files.folders import KnownDigests
 from flashdepot.model.codec import is_digest
 

@@ -1,11 +1,10 @@
-"""The space that a depot takes, unfinished work in it, and freeing it, next to running builds if need be."""
+"""The space that a depot takes, and freeing it, next to running builds if need be."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import re
-import shutil
 import stat
 import time
 from collections.abc import Iterable, Iterator
@@ -17,7 +16,6 @@ import msgspec
 from flashdepot.depot.actions import read_intent
 from flashdepot.depot.layout import (
     USE_RESOLUTION,
-    DepotLayout,
     Fingerprint,
     inside,
     is_leftover,
@@ -28,9 +26,10 @@ from flashdepot.depot.layout import (
     require_safe,
 )
 from flashdepot.depot.store import Depot
-from flashdepot.errors import FlashdepotError, IntegrityError
-from flashdepot.files.atomic import disk_errors, hidden_sibling
-from flashdepot.files.locks import lock_file, try_lock_file
+from flashdepot.depot.workspaces import WORKSPACE, discard, in_use, lock_of
+from flashdepot.errors import IntegrityError
+from flashdepot.files.disk import disk_errors, hidden_sibling
+from flashdepot.files.locks import lock_file
 
 
 class Usage(msgspec.Struct, frozen=True):
@@ -84,56 +83,6 @@ def _files(path: Path) -> Iterator[os.stat_result]:
                 yield from _files(inner)
     except OSError:
         return
-
-
-_WORKSPACE = re.compile(r"work-(\d+)-\w+")
-"""The name of a folder for unfinished work, with the second since the epoch when it was made."""
-
-
-@contextlib.contextmanager
-def workspace(layout: DepotLayout) -> Iterator[Path]:
-    """Give a fresh folder in ``tmp/``, removed with all in it at the end.
-
-    While it is open a lock is held, by which gc knows that a build runs and since when.
-    """
-    folder = layout.new_temporary(f"work-{int(time.time())}")
-    held = try_lock_file(_lock_of(folder))
-    if held is None:
-        raise FlashdepotError(
-            f"{folder} is in use although its name was chosen at random.", hint="Run the command again."
-        )
-    with held:
-        try:
-            with disk_errors(layout.root):
-                folder.mkdir(mode=0o700)
-            yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-            held.discard()
-
-
-def _lock_of(workspace: Path) -> Path:
-    return workspace.with_name(f"{workspace.name}.lock")
-
-
-def _in_use(workspace: Path) -> bool:
-    """Whether the process that opened it is still at work."""
-    held = try_lock_file(_lock_of(workspace))
-    if held is not None:
-        held.release()
-    return held is None
-
-
-def _discard(lock: Path, workspace: Path | None = None) -> bool:
-    """Remove a workspace and its lock, or another lock; :returns: whether nobody held it, so that this was done."""
-    held = try_lock_file(lock)
-    if held is None:
-        return False
-    with held:
-        if workspace is not None:
-            shutil.rmtree(workspace, ignore_errors=True)
-        held.discard()
-    return True
 
 
 OLDER_THAN = timedelta(days=30)
@@ -196,8 +145,8 @@ class _Planner:
         self._layout = depot.layout
         self._now = time.time()
         folders = real_folders(depot.layout.temporary)
-        self._workspaces = {path: float(name[1]) for path in folders if (name := _WORKSPACE.fullmatch(path.name))}
-        builds = [began - USE_RESOLUTION for folder, began in self._workspaces.items() if _in_use(folder)]
+        self._workspaces = {path: float(name[1]) for path in folders if (name := WORKSPACE.fullmatch(path.name))}
+        builds = [began - USE_RESOLUTION for folder, began in self._workspaces.items() if in_use(folder)]
         self._in_reach = min([self._now - grace, *builds])
         self._recent = min(self._now - older_than.total_seconds(), self._in_reach)
         self._leftover = self._now - _LEFTOVER_LIFETIME
@@ -238,10 +187,10 @@ class _Planner:
 
     def _temporary(self) -> Iterator[Removal]:
         killed = "left by a killed process"
-        unused = (folder for folder in self._workspaces if not _in_use(folder))
+        unused = (folder for folder in self._workspaces if not in_use(folder))
         yield from self._older(unused, time.time(), "workspace", killed)
         there = inside(self._layout.temporary)
-        locks = [path for path in there if _WORKSPACE.fullmatch(path.stem) and path.suffix == ".lock"]
+        locks = [path for path in there if WORKSPACE.fullmatch(path.stem) and path.suffix == ".lock"]
         # A kill came between a folder and its lock.
         yield from self._older(
             (p for p in locks if not p.with_suffix("").exists()), time.time(), "lock", "of a workspace that is gone"
@@ -266,9 +215,9 @@ class _Planner:
 def _carry_out(depot: Depot, removal: Removal) -> bool:
     path = removal.path
     if removal.kind == "workspace":
-        return _discard(_lock_of(path), path)
+        return discard(lock_of(path), path)
     if removal.kind == "lock" and not path.is_symlink():
-        return _discard(path)
+        return discard(path)
     if removal.kind == "intent":
         with lock_file(depot.layout.lock("intents")):  # as anyone who adds an action does
             if any(action.exists() for action in _actions_of(depot, path)):

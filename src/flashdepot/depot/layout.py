@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from flashdepot.errors import IntegrityError, UsageError
-from flashdepot.files.atomic import disk_errors, make_folder, write_atomic
+from flashdepot.files.disk import disk_errors, make_folder, write_atomic
 
 _README = b"""This folder is a flashdepot depot: compiled FlashAttention kernels and libraries.
 

@@ -20,7 +20,8 @@ import msgspec
 from flashdepot.depot.blobs import Blobs
 from flashdepot.depot.layout import DepotLayout, inside, is_leftover, key_of, remove
 from flashdepot.errors import IntegrityError, MissingToolError, NewerError, UsageError
-from flashdepot.files.atomic import disk_errors, hidden_sibling, read_record, write_record
+from flashdepot.files.disk import disk_errors, hidden_sibling
+from flashdepot.files.documents import read_record, write_record
 from flashdepot.files.folders import KnownDigests, contents, differences
 from flashdepot.model.codec import read
 from flashdepot.model.manifest import MANIFEST_NAME, Manifest, ManifestFile, unusable

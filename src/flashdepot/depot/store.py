@@ -15,7 +15,7 @@ from flashdepot.depot.blobs import Blobs
 from flashdepot.depot.layout import DepotLayout, mark_used, require_safe
 from flashdepot.depot.libraries import Artifacts, Libraries
 from flashdepot.events import Events
-from flashdepot.files.atomic import disk_errors
+from flashdepot.files.disk import disk_errors
 from flashdepot.files.folders import KnownDigests
 from flashdepot.fit.requests import unmet
 from flashdepot.model.manifest import LIBRARY, Manifest
@@ -150,8 +150,8 @@ class Depot:
         return try_lock_file(self.layout.lock(key))
 
     def workspace(self) -> AbstractContextManager[Path]:
-        """See :func:`flashdepot.depot.gc.workspace`."""
-        from flashdepot.depot.gc import workspace  # noqa: PLC0415
+        """See :func:`flashdepot.depot.workspaces.workspace`."""
+        from flashdepot.depot.workspaces import workspace  # noqa: PLC0415
 
         return workspace(self.layout)
 

@@ -14,7 +14,8 @@ from flashdepot.depot.layout import Fingerprint, is_leftover, key_of
 from flashdepot.depot.libraries import read_artifact
 from flashdepot.depot.store import Depot
 from flashdepot.errors import IntegrityError, NewerError
-from flashdepot.files.atomic import read_record, sha256_file
+from flashdepot.files.disk import sha256_file
+from flashdepot.files.documents import read_record
 from flashdepot.files.folders import changed_files
 from flashdepot.kernels import FAMILIES
 from flashdepot.model.manifest import Manifest

@@ -31,7 +31,7 @@ def read_table(path: Path) -> dict[str, Any]:
     if path.is_relative_to(_PACKAGE):
         copy: dict[str, Any] = _copies()[path.relative_to(_PACKAGE).as_posix()]
         return copy
-    from flashdepot.files.atomic import read_toml  # noqa: PLC0415
+    from flashdepot.files.documents import read_toml  # noqa: PLC0415
 
     return read_toml(path)
 

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from flashdepot.errors import UsageError
-from flashdepot.files.atomic import sha256_of
+from flashdepot.files.disk import sha256_of
 
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # a named pipe in place of a file must not block the program

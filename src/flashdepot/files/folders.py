@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from flashdepot.errors import IntegrityError
-from flashdepot.files.atomic import disk_errors, hidden_sibling, read_record, sha256_file, write_record
+from flashdepot.files.disk import disk_errors, hidden_sibling, sha256_file
+from flashdepot.files.documents import read_record, write_record
 from flashdepot.model.codec import digest_of
 
 _WORTH_THREADS = 32 << 20

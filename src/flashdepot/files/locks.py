@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import final
 
 from flashdepot.errors import MissingToolError
-from flashdepot.files.atomic import disk_errors
+from flashdepot.files.disk import disk_errors
 
 _NO_LOCKS = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL}
 _OPEN = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)

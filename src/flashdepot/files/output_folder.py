@@ -19,8 +19,8 @@ from typing import Literal
 import msgspec
 
 from flashdepot.errors import FlashdepotError, UsageError
-from flashdepot.files.atomic import sync_folder
 from flashdepot.files.directory import is_plain_folder, open_plain, plain_folder, plain_path, status_of
+from flashdepot.files.disk import sync_folder
 from flashdepot.files.user_files import OutputFile, Written, folder_errors, identity_of, require_folder, require_safe
 
 _SMALL = 1 << 20

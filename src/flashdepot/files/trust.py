@@ -11,7 +11,8 @@ from pathlib import Path
 import msgspec
 
 from flashdepot.errors import IntegrityError, UsageError
-from flashdepot.files.atomic import disk_errors, read_json, write_json
+from flashdepot.files.disk import disk_errors
+from flashdepot.files.documents import read_json, write_json
 from flashdepot.model.limits import removing
 
 _NAME = "flashdepot"

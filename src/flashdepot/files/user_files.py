@@ -14,8 +14,8 @@ from typing import IO
 import msgspec
 
 from flashdepot.errors import IntegrityError, UsageError
-from flashdepot.files.atomic import atomic_file, copy_hashed, explain_disk_error, sha256_of, sync_folder
 from flashdepot.files.directory import create_plain, is_plain_folder, open_plain, plain_path, status_of
+from flashdepot.files.disk import atomic_file, copy_hashed, explain_disk_error, sha256_of, sync_folder
 
 Written = Mapping[str, frozenset[str]]
 """What flashdepot wrote by place: the identities that a file there may have (see :attr:`OutputFile.identity`)."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
-from flashdepot.files.atomic import text_of
+from flashdepot.files.disk import text_of
 from flashdepot.model.host import Gpu, HostRecord
 from flashdepot.model.target import Architecture, Platform, Version
 
@@ -234,7 +234,7 @@ def _os_name() -> str:
 
 def saved_host(path: Path) -> HostRecord:
     """Read what ``flashdepot host --save`` wrote; :raises UsageError: when there is no such file, or it is not a host record."""
-    from flashdepot.files.atomic import read_json  # noqa: PLC0415  (most commands look at this machine)
+    from flashdepot.files.documents import read_json  # noqa: PLC0415  (most commands look at this machine)
 
     hint = "Write one with: flashdepot host --save FILE"
     try:

@@ -14,7 +14,7 @@ from pathlib import Path
 from flashdepot.binary.elf import ElfFile, version_floor
 from flashdepot.binary.window import open_window
 from flashdepot.errors import IntegrityError
-from flashdepot.files.atomic import text_of
+from flashdepot.files.disk import text_of
 from flashdepot.files.trust import user_cache
 from flashdepot.model.host import Disk, MemoryFacts
 from flashdepot.model.target import Version

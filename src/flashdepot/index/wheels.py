@@ -15,7 +15,7 @@ from packaging.version import Version
 
 from flashdepot.binary.wheel import read_wheel
 from flashdepot.errors import FlashdepotError, UsageError
-from flashdepot.files.atomic import sha256_file
+from flashdepot.files.disk import sha256_file
 from flashdepot.index.subindexes import main_wheels
 from flashdepot.model.index_record import IndexedFile, IndexedWheel
 from flashdepot.model.manifest import Manifest

@@ -13,7 +13,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
-from flashdepot.files.atomic import disk_errors, read_json, sync_folder, write_json
+from flashdepot.files.disk import disk_errors, sync_folder
+from flashdepot.files.documents import read_json, write_json
 from flashdepot.files.locks import HeldLock, try_lock_file
 
 if TYPE_CHECKING:

@@ -26,7 +26,8 @@ from flashdepot.binary.objects import (
 from flashdepot.binary.window import open_window
 from flashdepot.depot.libraries import manifest_text
 from flashdepot.errors import CompileError, IntegrityError, MissingToolError, UsageError
-from flashdepot.files.atomic import parse_toml, sha256_file
+from flashdepot.files.disk import sha256_file
+from flashdepot.files.documents import parse_toml
 from flashdepot.files.output_folder import OutputFolder
 from flashdepot.files.user_files import OutputFile, read_regular
 from flashdepot.host.probe import this_platform

@@ -22,7 +22,8 @@ from flashdepot.binary.window import (
     read_lfs_pointer,
 )
 from flashdepot.errors import FlashdepotError, IntegrityError
-from flashdepot.files.atomic import read_toml, sha256_file
+from flashdepot.files.disk import sha256_file
+from flashdepot.files.documents import read_toml
 from flashdepot.files.output_folder import read_listing
 from flashdepot.fit.requests import needs_of_manifest
 from flashdepot.fit.rules import judge

@@ -12,7 +12,8 @@ from urllib.parse import parse_qsl, urlsplit
 import msgspec
 
 from flashdepot.errors import UsageError
-from flashdepot.files.atomic import read_toml, write_atomic
+from flashdepot.files.disk import write_atomic
+from flashdepot.files.documents import read_toml
 from flashdepot.link.candle_versions import CRATE, CRATE_V3, NEWEST_LIST, CandleKernel, Delivery, find_crate
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.selection import HALVES, Feature, Pass

@@ -18,7 +18,7 @@ import msgspec
 from packaging.version import InvalidVersion, Version
 
 from flashdepot.errors import IncompatibleError, UsageError, did_you_mean
-from flashdepot.files.atomic import read_toml
+from flashdepot.files.documents import read_toml
 from flashdepot.kernels.actions import Compilers, cuda_actions
 from flashdepot.kernels.fa2.actions import UPSTREAM_FLAGS
 from flashdepot.model.codec import FixedWord, read

@@ -16,7 +16,7 @@ from flashdepot.binary.window import LFS_MAGIC
 from flashdepot.depot.export import library_files
 from flashdepot.depot.libraries import manifest_text
 from flashdepot.errors import IntegrityError, UsageError
-from flashdepot.files.atomic import read_json
+from flashdepot.files.documents import read_json
 from flashdepot.files.output_folder import OutputFolder
 from flashdepot.files.user_files import OutputFile
 from flashdepot.model.codec import FixedWord

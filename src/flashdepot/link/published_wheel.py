@@ -20,7 +20,7 @@ from flashdepot.binary.window import open_window
 from flashdepot.diagnose.check.judge import Evidence, Outcome
 from flashdepot.errors import IncompatibleError
 from flashdepot.files.archive import unpack
-from flashdepot.files.atomic import sha256_file
+from flashdepot.files.disk import sha256_file
 from flashdepot.files.output_folder import OutputFolder
 from flashdepot.files.user_files import OutputFile, read_regular
 from flashdepot.model.environment import PythonEnvironment, Torch

@@ -15,7 +15,8 @@ from flashdepot.binary.window import LFS_MAGIC, read_lfs_pointer
 from flashdepot.depot.export import export
 from flashdepot.depot.libraries import manifest_text
 from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
-from flashdepot.files.atomic import read_json, sha256_file
+from flashdepot.files.disk import sha256_file
+from flashdepot.files.documents import read_json
 from flashdepot.files.user_files import require_no_links, rewrite_file
 from flashdepot.model.codec import is_digest, plain, read
 from flashdepot.model.manifest import MANIFEST_NAME, Manifest, ManifestFile

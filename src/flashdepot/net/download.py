@@ -13,7 +13,8 @@ from requests.utils import urldefragauth
 
 from flashdepot.errors import IntegrityError, MissingToolError
 from flashdepot.events import Download
-from flashdepot.files.atomic import disk_errors, sha256_file, write_json
+from flashdepot.files.disk import disk_errors, sha256_file
+from flashdepot.files.documents import write_json
 from flashdepot.files.locks import lock_file
 from flashdepot.net.errors import Note, Patience, network_errors
 from flashdepot.net.transport import content_range, length_of, raw_chunks

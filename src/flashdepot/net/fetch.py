@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from flashdepot.errors import FlashdepotError, IntegrityError, NetworkError
 from flashdepot.events import Download
-from flashdepot.files.atomic import sha256_file
+from flashdepot.files.disk import sha256_file
 
 if TYPE_CHECKING:
     from flashdepot.net.download import Downloaded, Remote

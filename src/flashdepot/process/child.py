@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from flashdepot.files.atomic import open_fresh
+from flashdepot.files.disk import open_fresh
 from flashdepot.model.limits import joined
 from flashdepot.process.run import bound, not_run, trace
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from securesystemslib.signer import CryptoSigner, SSlibKey
 
 from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
-from flashdepot.files.atomic import disk_errors, sync_folder
+from flashdepot.files.disk import disk_errors, sync_folder
 from flashdepot.model.remote import KEY_NAME, PublicKey, TrustedKey
 from flashdepot.remotes.user_settings import UserSettings, today
 

@@ -12,7 +12,7 @@ from flashdepot.depot import Depot, choose
 from flashdepot.depot.actions import ActionRecord, Output
 from flashdepot.errors import FlashdepotError, IntegrityError
 from flashdepot.events import Events
-from flashdepot.files.atomic import disk_errors, sha256_file
+from flashdepot.files.disk import disk_errors, sha256_file
 from flashdepot.fit.requests import unmet
 from flashdepot.model.limits import size
 from flashdepot.model.manifest import LIBRARY, Manifest

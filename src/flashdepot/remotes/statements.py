@@ -21,7 +21,8 @@ from msgspec.structs import replace
 from flashdepot.depot.actions import ActionRecord, Output, action_key
 from flashdepot.depot.libraries import manifest_text
 from flashdepot.errors import IntegrityError, MissingToolError, UsageError
-from flashdepot.files.atomic import parse_json, read_json, write_atomic
+from flashdepot.files.disk import write_atomic
+from flashdepot.files.documents import parse_json, read_json
 from flashdepot.model.codec import Digest, Natural, canonical_json, digest_of, read
 from flashdepot.model.limits import removing
 from flashdepot.model.manifest import MANIFEST_NAME, Manifest, unusable

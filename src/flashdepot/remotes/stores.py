@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from flashdepot.errors import FlashdepotError, IntegrityError, NetworkError
-from flashdepot.files.atomic import sync_folder
 from flashdepot.files.directory import create_plain, is_plain_file, open_plain, plain_folder, plain_path
+from flashdepot.files.disk import sync_folder
 from flashdepot.files.user_files import finish
 from flashdepot.model.remote import BUCKETS, RemoteSettings
 

@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from flashdepot.errors import UsageError
-from flashdepot.files.atomic import disk_errors, write_atomic
+from flashdepot.files.disk import disk_errors, write_atomic
 from flashdepot.files.locks import lock_file
 from flashdepot.files.trust import user_config
 from flashdepot.model.codec import plain, read
@@ -179,7 +179,7 @@ _LOCKED: set[Path] = set()
 
 def _read(path: Path, kind: type[_T]) -> _T:
     """What a file holds; nothing when there is none."""
-    from flashdepot.files.atomic import read_toml  # noqa: PLC0415
+    from flashdepot.files.documents import read_toml  # noqa: PLC0415
     from flashdepot.files.trust import planted  # noqa: PLC0415
 
     try:

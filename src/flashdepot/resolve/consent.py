@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from flashdepot.errors import ConsentError, UsageError
 from flashdepot.events import Events, Forecast
-from flashdepot.files.atomic import read_toml
+from flashdepot.files.documents import read_toml
 from flashdepot.files.trust import user_config
 from flashdepot.model.limits import BUILD_VARIABLE, Compiling, Limits, duration, size
 

@@ -11,7 +11,8 @@ import msgspec
 from msgspec.structs import replace
 
 from flashdepot.errors import IncompatibleError, IntegrityError, UsageError
-from flashdepot.files.atomic import disk_errors, read_toml, write_named
+from flashdepot.files.disk import disk_errors, write_named
+from flashdepot.files.documents import read_toml
 from flashdepot.model.candidate import Candidate, Judged, Origin, PublishedWheel, WheelRequest, origin_of
 from flashdepot.model.codec import Digest, Natural, plain, read
 from flashdepot.model.diagnosis import Reasons

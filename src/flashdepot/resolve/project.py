@@ -200,7 +200,7 @@ def read_project(path: Path) -> Project:
 
     A relative path is one from the file's folder.
     """
-    from flashdepot.files.atomic import parse_toml  # noqa: PLC0415
+    from flashdepot.files.documents import parse_toml  # noqa: PLC0415
     from flashdepot.files.trust import planted  # noqa: PLC0415  (a folder without a project needs none of it)
 
     try:

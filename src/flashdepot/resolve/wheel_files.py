@@ -16,7 +16,7 @@ from flashdepot.catalog.pages import Pages, PageToken
 from flashdepot.catalog.published_files import read_github_releases
 from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.events import Download
-from flashdepot.files.atomic import sha256_file
+from flashdepot.files.disk import sha256_file
 from flashdepot.files.folders import touch
 from flashdepot.net.download import Remote
 from flashdepot.net.errors import Note, NotThereError

@@ -13,7 +13,7 @@ import msgspec
 from flashdepot.errors import IncompatibleError, IntegrityError, MissingToolError
 from flashdepot.facts import table
 from flashdepot.facts.gpus import choose_sass, codes_of, driver_floor
-from flashdepot.files.atomic import read_record, write_record
+from flashdepot.files.documents import read_record, write_record
 from flashdepot.files.folders import sha256_files
 from flashdepot.model.codec import digest_of, read
 from flashdepot.model.host import CudaToolkit, HostRecord

@@ -15,7 +15,8 @@ from flashdepot.binary.objects import is_import, read_members
 from flashdepot.binary.window import open_window
 from flashdepot.errors import CompileError, FlashdepotError, MissingToolError
 from flashdepot.model.target import LINUX, Version
-from flashdepot.process.run import UNCONFINED, Finished, first_error
+from flashdepot.process.confinement import UNCONFINED
+from flashdepot.process.run import Finished, first_error
 
 _LITTLE_SPACE = 10**9
 _NO_SPACE = re.compile(r"No space left on device|Disk quota exceeded")

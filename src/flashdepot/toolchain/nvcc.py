@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from flashdepot.errors import MissingToolError
 from flashdepot.facts.gpus import codes_of
-from flashdepot.files.atomic import sha256_file, text_of
+from flashdepot.files.disk import sha256_file, text_of
 from flashdepot.model.codec import digest_of
 from flashdepot.model.host import CudaToolkit
 from flashdepot.model.target import Architecture, Version

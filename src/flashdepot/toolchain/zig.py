@@ -18,11 +18,12 @@ import msgspec
 from flashdepot.errors import CompileError, IncompatibleError
 from flashdepot.events import OnFile
 from flashdepot.facts import table
-from flashdepot.files.atomic import sha256_file
+from flashdepot.files.disk import sha256_file
 from flashdepot.files.folders import make_whole
 from flashdepot.model.recipe import Tool
 from flashdepot.model.target import Platform, Version
-from flashdepot.process.run import Finished, Visible, confined, confinement_here, first_error, run
+from flashdepot.process.confinement import Visible, confined, confinement_here
+from flashdepot.process.run import Finished, first_error, run
 from flashdepot.toolchain.wheels import Pinned, PinnedWheel
 
 _INSIDE = "ziglang/"

@@ -13,8 +13,9 @@ from urllib.request import url2pathname
 import msgspec
 
 from flashdepot.errors import MissingToolError, NetworkError, UsageError
-from flashdepot.files.atomic import disk_errors, read_json, write_json
 from flashdepot.files.directory import PlainFiles
+from flashdepot.files.disk import disk_errors
+from flashdepot.files.documents import read_json, write_json
 from flashdepot.files.folders import is_whole, make_whole
 from flashdepot.model.codec import Digest, read
 from flashdepot.model.recipe import UpstreamId

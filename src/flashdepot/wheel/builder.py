@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 
 from flashdepot.build.sbom import licence_expression, sbom
 from flashdepot.errors import IntegrityError, UsageError
-from flashdepot.files.atomic import sha256_file
+from flashdepot.files.disk import sha256_file
 from flashdepot.files.user_files import new_file
 from flashdepot.kernels import family_of
 from flashdepot.model.manifest import Manifest, ManifestFile

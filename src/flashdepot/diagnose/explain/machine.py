@@ -18,7 +18,7 @@ from flashdepot.diagnose.explain.steps import Step
 from flashdepot.errors import UsageError
 from flashdepot.facts import torch_symbol_patterns
 from flashdepot.facts.gpus import parse_architecture
-from flashdepot.files.atomic import read_toml
+from flashdepot.files.documents import read_toml
 from flashdepot.model.target import Architecture, Version
 
 _SIGNS = {name: Pattern.parse(text) for name, text in SENTENCES.machine_signs.items()}

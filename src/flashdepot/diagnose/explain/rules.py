@@ -12,7 +12,7 @@ import msgspec
 
 from flashdepot.diagnose.explain.pattern import Pattern
 from flashdepot.diagnose.explain.steps import Step
-from flashdepot.files.atomic import read_toml
+from flashdepot.files.documents import read_toml
 
 
 class _Sentence(msgspec.Struct, frozen=True):

@@ -19,7 +19,7 @@ import re2
 
 from flashdepot.diagnose.explain.lines import Chunk, begin_of_line, end_of_line
 from flashdepot.diagnose.explain.pattern import PIECES, Pattern
-from flashdepot.files.atomic import read_toml
+from flashdepot.files.documents import read_toml
 
 _KEPT = 200
 """Steps of a log that are shown: of a longer one the first and the last halves of as many."""

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from flashdepot.files.atomic import write_atomic
+from flashdepot.files.disk import write_atomic
 
 TABLE = Path(__file__).with_name("speed.csv")
 """Written by ``flashdepot bench --tune FILE``; native/src/speed_table.cpp reads another one of its format."""

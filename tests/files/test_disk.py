@@ -13,16 +13,8 @@ import platformdirs
 import pytest
 
 from flashdepot.errors import IntegrityError, MissingToolError
-from flashdepot.files.atomic import (
-    atomic_file,
-    disk_errors,
-    explain_disk_error,
-    read_json,
-    sha256_file,
-    write_atomic,
-    write_json,
-    write_named,
-)
+from flashdepot.files.disk import atomic_file, disk_errors, explain_disk_error, sha256_file, write_atomic, write_named
+from flashdepot.files.documents import read_json, write_json
 from flashdepot.files.trust import planted, user_cache, user_config
 from support.tools import posix
 
@@ -66,7 +58,7 @@ def test_a_kill_in_the_middle_leaves_the_old_file(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"old")
     code = (
-        "import os, pathlib, sys; from flashdepot.files.atomic import atomic_file\n"
+        "import os, pathlib, sys; from flashdepot.files.disk import atomic_file\n"
         "with atomic_file(pathlib.Path(sys.argv[1])) as t: t.write_bytes(b'new'); os.kill(os.getpid(), 9)"
     )
     source = str(Path(__file__).parents[2] / "src")
