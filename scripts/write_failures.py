@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from flashdepot.diagnose.explain.advice import fill
 from flashdepot.diagnose.explain.machine import named
-from flashdepot.diagnose.explain.report import fill
 from flashdepot.diagnose.explain.rules import RANKS, LogRule, load_rules
 
 ROOT = Path(__file__).parents[1]
@@ -36,7 +36,14 @@ them, why it happened, and values for your log and machine where this page has a
 `{rules}`, one file each, with the cases that need other advice and the source of each fact; `scripts/write_failures.py` writes this page.
 """
 
-_VALUES = {**named("flash-attn").values, "install": "python -m pip install <module>"}
+_AGAIN = "pip install flash-attn --no-build-isolation"
+_VALUES = {
+    **named("flash-attn").values,
+    "install": "python -m pip install <module>",
+    "again": _AGAIN,
+    "for_gpu": f"FLASH_ATTN_CUDA_ARCHS=<arch> TORCH_CUDA_ARCH_LIST=<capability> {_AGAIN}",
+    "room": "/other/disk",
+}
 
 _HEADINGS = {
     "memory-or-disk": "Memory and disks",
@@ -68,8 +75,12 @@ def page() -> str:
 
 
 def row(rule: LogRule) -> str:
-    """One failure: its name, what happened, and the first thing to do."""
-    command, _, remark = fill(rule.fix[0], _VALUES).partition("   # ")
+    """One failure: its name, what happened, and the first thing to do, whatever the log names."""
+    details = {"cargo", "CARGO", "{requirement}"} | {
+        f"{{{name}}}" for pattern in rule.details for name in pattern.groups
+    }
+    first = next((fix for fix in rule.fix if not any(name in fix for name in details)), rule.fix[0])
+    command, _, remark = fill(first, _VALUES).partition("   # ")
     cells = (f"`{rule.id}`", rule.title, f"`{command}` {remark}".strip())
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 

@@ -135,7 +135,7 @@ def test_flashdepot_takes_every_command_line_of_a_document(path) -> None:
 
 
 def test_flashdepot_takes_every_command_line_that_explain_advises() -> None:
-    calls = re.compile(r"(?<![\w'-])flashdepot ((?:get|build|install|link|depot|check|vendor|doctor)\b[^#;,]*)")
+    calls = re.compile(r"(?<![\w'-])flashdepot ((?:get|build|install|link|depot|check|vendor|doctor)\b[^#;,)&]*)")
     advised = [call.strip() for rule in load_rules() for line in rule.fix for call in calls.findall(line)]
     lines = [re.sub(r"\{\w+\}", "90", call).split() for call in advised]
     assert len(lines) > 10

@@ -73,8 +73,7 @@ def test_a_document_is_in_plain_words(path) -> None:
 
 def test_every_rule_of_explain_is_in_plain_words() -> None:
     said = {
-        rule.id: "\n".join((rule.title, rule.why, *rule.fix, *rule.fix_windows, *rule.fix_amd, *rule.fix_cargo))
-        for rule in load_rules()
+        rule.id: "\n".join((rule.title, rule.why, *rule.fix, *rule.fix_windows, *rule.fix_amd)) for rule in load_rules()
     }
     assert not [line for name, text in said.items() for line in complaints(name, text)]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from doctor.logs import classes
+from flashdepot.diagnose.explain.advice import fill
 from flashdepot.diagnose.explain.machine import WHEELS
-from flashdepot.diagnose.explain.report import fill
 from flashdepot.diagnose.explain.rules import SYMPTOM, LogRule, load_rules
 
 ROOT = Path(__file__).parents[2]
@@ -56,10 +56,11 @@ def test_every_placeholder_comes_from_a_pattern_or_from_the_host(rule: LogRule) 
         "rebuild",
         "install",
     }
-    host |= {"module", *WHEELS, "wheel_module", "asking", "path", "folder", "url"}
+    host |= {"module", *WHEELS, "wheel_module", "asking", "both", "low", "path", "folder", "url", "requirement", "room"}
+    host |= {"again", "for_gpu"}
     named = {
         name
-        for text in (rule.why, *rule.fix, *rule.fix_windows, *rule.fix_amd, *rule.fix_cargo)
+        for text in (rule.why, *rule.fix, *rule.fix_windows, *rule.fix_amd)
         for name in re.findall(r"\{(\w+)\}", text)
     }
     assert named <= groups | host
@@ -107,7 +108,7 @@ def test_every_message_is_given_its_class_first() -> None:
 def test_what_a_log_says_is_never_put_inside_the_quotes_of_a_command() -> None:
     # Values of a log are quoted when they are put in: between quotes, those would end there, and bare the value to a shell.
     inside = re.compile(r"""(?:^|\s)(?:'[^']*|"[^"]*)\{(?:name|library|header|file|path|folder|url|symbol|message)\}""")
-    fixes = [fix for rule in load_rules() for fix in (*rule.fix, *rule.fix_windows, *rule.fix_amd, *rule.fix_cargo)]
+    fixes = [fix for rule in load_rules() for fix in (*rule.fix, *rule.fix_windows, *rule.fix_amd)]
     assert [fix for fix in fixes if inside.search(fix.partition("   #")[0])] == []
 
 

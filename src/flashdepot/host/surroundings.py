@@ -36,12 +36,30 @@ VARIABLES = (
     "FLASH_ATTN_CUDA_ARCHS",
     "MAX_JOBS",
     "LD_LIBRARY_PATH",
+    "LD_PRELOAD",
+    "CPATH",
+    "CPLUS_INCLUDE_PATH",
+    "PYTHONPATH",
+    "PYTHONHOME",
     "TMPDIR",
     "DISTUTILS_USE_SDK",
 )
 """The environment variables of a record: those that steer compilers, builds and GPUs, none that could be secret."""
 
-PROGRAMS = ("cmake", "ninja", "pkg-config", "cargo", "git", "git-lfs", "nvidia-smi", "uv")
+PROGRAMS = (
+    "cmake",
+    "ninja",
+    "pkg-config",
+    "cargo",
+    "git",
+    "git-lfs",
+    "nvidia-smi",
+    "uv",
+    "conda",
+    "apt",
+    "dnf",
+    "sudo",
+)
 """The programs that a record says the place of."""
 
 

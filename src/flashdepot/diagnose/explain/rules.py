@@ -134,8 +134,8 @@ class LogRule(msgspec.Struct, frozen=True, eq=False, kw_only=True, forbid_unknow
     ``hides`` names classes that are consequences of this one. A line that an ``ignore`` pattern matches, such as a
     warning about something that is optional, shows nothing.
     ``details`` fill in named groups from other lines of the log. ``fix`` may have named groups, the package that the
-    line is about, and facts of the host, in braces; ``fix_windows``, ``fix_amd`` and ``fix_cargo`` take its place
-    where it does not help on that system, with GPUs of that vendor, or in a build by cargo.
+    line is about, and facts of the host, in braces; ``fix_windows`` and ``fix_amd`` take its place
+    where it does not help on that system or with GPUs of that vendor. Commands of another tool than the log's are left out.
     ``ours`` says that flashdepot's own library or wheel stands in for what failed.
     """
 
@@ -149,7 +149,6 @@ class LogRule(msgspec.Struct, frozen=True, eq=False, kw_only=True, forbid_unknow
     phases: tuple[Literal["resolve", "fetch", "build", "install", "link", "import", "run"], ...] = ("import", "run")
     fix_windows: tuple[str, ...] = ()
     fix_amd: tuple[str, ...] = ()
-    fix_cargo: tuple[str, ...] = ()
     in_step: _Patterns = ()
     likely: _Patterns = ()
     details: _Patterns = ()
