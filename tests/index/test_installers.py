@@ -189,21 +189,6 @@ def test_exclude_newer_takes_what_was_there_then(maker, publish, address, tmp_pa
     assert f"{taken}\n" in said
 
 
-GPUS = {"8.0": "80", "8.6": "80", "8.9": "80", "9.0": "90", "12.0": "120", "12.1": "120"}
-
-
-@needs_uv
-@pytest.mark.parametrize("driver", ["13.0", "13.2", "12.8", "12.4"])
-@pytest.mark.parametrize("gpu", [*GPUS, "7.5", "10.0"])
-def test_uvs_preview_takes_the_variant_for_the_gpu_and_driver(maker, publish, address, tmp_path, gpu, driver) -> None:
-    publish(*(maker.make(sass).path for sass in ("80,90,120", "80", "90", "120")))
-    forced = {"NV_VARIANT_PROVIDER_FORCE_SM_ARCH": gpu, "NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION": driver}
-    words = ("pip", "install", "--no-cache", "--no-deps", "--preview-features", "wheel-variants", "--target", "to")
-    run(str(UV), *words, "--index-url", f"{address}simple/", "flash-attn", cwd=tmp_path, **forced)
-    expected = GPUS.get(gpu, "80,90,120") if driver.startswith("13") else "80,90,120"
-    assert installed(tmp_path / "to") == f"9.9.9+cu130.full.hd64.sm80.sm90.sm120 {expected}"
-
-
 @pytest.fixture(scope="module")
 def site(flashdepot: Any, quick_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The index of all that the real depot has."""

@@ -97,9 +97,7 @@ def index(
         offered = list(wheels) or _wheels_of(manifests, depot, folder, work, events, jax=jax)
         offered += [made.path for made in build_names(names, work)]
         signatures = _signatures(remote, signed, events)
-        return write_site(
-            folder, offered, url=_base(url), now=_now(), work=work, signatures=signatures, on_note=events.warn
-        )
+        return write_site(folder, offered, url=_base(url), now=_now(), signatures=signatures, on_note=events.warn)
 
 
 def _libraries_of(

@@ -66,10 +66,8 @@ def index(
         for subindex in site.subindexes
     }
     document = {"path": str(site.path), "url": site.record.url, "added": list(site.added), "indexes": subindexes}
-    variants = sum(bool(row.label) for row in rows)
-    also = f" and {counted(variants, 'variant')}" if variants else ""
     said = (
-        f"{counted(len(rows) + len(small) - variants, 'wheel')}{also}, "
+        f"{counted(len(rows) + len(small), 'wheel')}, "
         f"{size(sum(row.size for row in (*rows, *small)))}, at "
         f"{len(site.subindexes)} addresses; {len(site.added)} new"
     )

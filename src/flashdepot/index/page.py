@@ -47,13 +47,10 @@ _TO_FILES = f"../../{FILES}/"
 """From a project's page."""
 
 
-def simple_pages(
-    subindex: Subindex, names: Sequence[IndexedFile], others: Sequence[Mapping[str, Any]]
-) -> Mapping[str, bytes]:
+def simple_pages(subindex: Subindex, names: Sequence[IndexedFile]) -> Mapping[str, bytes]:
     """The pages of a subindex by their place in it: two for each project, two for the list of projects.
 
     :param names: the wheels without a library, which every subindex has.
-    :param others: rows of the files of flash-attn that are no wheels.
     """
     versions: dict[str, set[str]] = {}
     rows: dict[str, list[Mapping[str, Any]]] = {}
@@ -69,41 +66,32 @@ def simple_pages(
         "index.json": _json({**meta, "projects": [{"name": name} for name in sorted(rows)]}),
     }
     for name, offered in rows.items():
-        files = [*offered, *(others if name == FLASH_ATTN else ())]
         known = {"project-status": {"status": "active"}, "versions": sorted(versions[name], key=Version)}
-        pages[f"{name}/index.html"] = _html(f"Links for {name}", map(_link, files))
-        pages[f"{name}/index.json"] = _json({**meta, "name": name, **known, "files": files})
+        pages[f"{name}/index.html"] = _html(f"Links for {name}", map(_link, offered))
+        pages[f"{name}/index.json"] = _json({**meta, "name": name, **known, "files": offered})
     return pages
-
-
-def file_row(filename: str, sha256: str, size: int, uploaded: str, more: Mapping[str, Any]) -> dict[str, Any]:
-    """A file of any kind on the page of a project; ``more`` has ``yanked``, and what else is said of it."""
-    return {
-        "filename": filename,
-        "url": f"{_TO_FILES}{quote(filename)}",
-        "hashes": {"sha256": sha256},
-        "size": size,
-        "upload-time": uploaded,
-        **more,
-    }
 
 
 def _wheel_row(wheel: IndexedFile, instead: str) -> dict[str, Any]:
     """:param instead: the wheel that others get, who do not pin this one; empty where they get it."""
     sidecar = {"sha256": wheel.metadata_sha256}
-    said = {
+    return {
+        "filename": wheel.filename,
+        "url": f"{_TO_FILES}{quote(wheel.filename)}",
+        "hashes": {"sha256": wheel.sha256},
+        "size": wheel.size,
+        "upload-time": wheel.uploaded,
         "requires-python": f">={OLDEST_PYTHON}",
         "core-metadata": sidecar,
         "dist-info-metadata": sidecar,  # its name before PEP 714
         "yanked": f"for those who pin it; others get {instead}" if instead else False,
     }
-    return file_row(wheel.filename, wheel.sha256, wheel.size, wheel.uploaded, said)
 
 
 def _link(row: Mapping[str, Any]) -> str:
-    sidecar = f"sha256={row['core-metadata']['sha256']}" if "core-metadata" in row else ""
+    sidecar = f"sha256={row['core-metadata']['sha256']}"
     said = {
-        "requires-python": row.get("requires-python"),
+        "requires-python": row["requires-python"],
         "core-metadata": sidecar,
         "dist-info-metadata": sidecar,
         "yanked": row["yanked"],
@@ -140,16 +128,15 @@ def page(record: IndexRecord, shown: Sequence[Subindex]) -> str:
     base = record.url or _HERE
     ours = [wheel for wheel in record.wheels if wheel.distribution == FLASH_ATTN]
     asked, found = questions(ours), answers(ours)
-    plain = [wheel for wheel in ours if not wheel.label]
     return Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(
         style=style(),
         rules="\n".join(_rules(asked, found)),
         questions="\n".join(map(_question, asked)),
         answers="\n".join(_answer(number, answer, base) for number, answer in enumerate(found)),
-        count=len(plain),
-        versions=escape(", ".join(sorted({Version(w.version).public for w in plain}, key=Version, reverse=True))),
+        count=len(ours),
+        versions=escape(", ".join(sorted({Version(w.version).public for w in ours}, key=Version, reverse=True))),
         heads="".join(f'<th scope="col">{gpu.dotted}</th>' for gpu in _gpus()),
-        heat="\n".join(_heat(plain)),
+        heat="\n".join(_heat(ours)),
         files="\n".join(
             _file(number, file) for number, file in enumerate((*_newest_first(record.wheels), *record.names))
         ),
@@ -229,9 +216,9 @@ def _gpus() -> list[Architecture]:
     return [known.architecture for known in known_architectures() if known.architecture >= oldest_gpu()]
 
 
-def _heat(plain: Sequence[IndexedWheel]) -> Iterator[str]:
+def _heat(wheels: Sequence[IndexedWheel]) -> Iterator[str]:
     rows: dict[tuple[str, str, str, str], list[IndexedWheel]] = {}
-    for wheel in _newest_first(plain):
+    for wheel in _newest_first(wheels):
         cuda = ".".join(map(str, (*wheel.cuda.numbers, 0)[:2]))
         key = (
             Version(wheel.version).public,
@@ -241,10 +228,10 @@ def _heat(plain: Sequence[IndexedWheel]) -> Iterator[str]:
         )
         rows.setdefault(key, []).append(wheel)
     gpus = _gpus()
-    for (version, *facts), wheels in rows.items():
+    for (version, *facts), alike in rows.items():
         yield f'<tr><th scope="row">{escape(version)}</th>' + "".join(f"<td>{escape(fact)}</td>" for fact in facts)
         for gpu in gpus:
-            sizes = [wheel.size for wheel in wheels if any(code.runs_on(gpu) for code in wheel.sass)]
+            sizes = [wheel.size for wheel in alike if any(code.runs_on(gpu) for code in wheel.sass)]
             shade = next(name for most, name in _SHADES if (min(sizes) / _MEGABYTE if sizes else 0) <= most)
             yield f'<td class="{shade}">{size(min(sizes)) if sizes else "none"}</td>'
         yield "</tr>"
@@ -252,13 +239,12 @@ def _heat(plain: Sequence[IndexedWheel]) -> Iterator[str]:
 
 def _file(number: int, file: IndexedFile) -> str:
     place = f"{FILES}/{quote(file.filename)}"
-    code, signed, tools, proof, kind = "none: it needs flash-attn", "with the index", "none", "none", ""
+    code, signed, tools, proof = "none: it needs flash-attn", "with the index", "none", "none"
     if isinstance(file, IndexedWheel):
         code = ", ".join(architecture.dotted for architecture in file.sass)
         signed = _signers(file, place)
         tools = ", ".join((*file.tools, f"flashdepot {file.flashdepot}"))
         proof = f'<a href="{escape(place)}.manifest.json">manifest of {escape(file.recipe_key[:12])}</a>'
-        kind = f" (variant {escape(file.label)})" if file.label else ""
     cells = (
         ("Size", size(file.size)),
         ("Machine code", escape(code)),
@@ -269,7 +255,7 @@ def _file(number: int, file: IndexedFile) -> str:
         ("Since", escape(file.uploaded[:10])),
     )
     shown = "".join(f'<td data-label="{label}">{text}</td>' for label, text in cells)
-    return f'<tr><th scope="row"><a href="{escape(place)}">{escape(file.filename)}</a>{kind}</th>{shown}</tr>'
+    return f'<tr><th scope="row"><a href="{escape(place)}">{escape(file.filename)}</a></th>{shown}</tr>'
 
 
 def _signers(wheel: IndexedWheel, place: str) -> str:
@@ -285,5 +271,5 @@ def _subindex(subindex: Subindex, base: str) -> str:
 
 
 def _newest_first(wheels: Sequence[IndexedWheel]) -> list[IndexedWheel]:
-    ordered = sorted(wheels, key=lambda wheel: (bool(wheel.label), wheel.filename))
+    ordered = sorted(wheels, key=lambda wheel: wheel.filename)
     return sorted(ordered, key=lambda wheel: Version(Version(wheel.version).public), reverse=True)

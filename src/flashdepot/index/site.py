@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from flashdepot.errors import FlashdepotError, IncompatibleError, IntegrityError, UsageError
 from flashdepot.files.output_folder import OutputFolder
 from flashdepot.files.user_files import OutputFile
-from flashdepot.index.page import FILES, file_row, page, simple_pages
-from flashdepot.index.subindexes import EVERYBODY, Subindex, subindexes
-from flashdepot.index.wheels import LocalFile, LocalWheel, missing_variants, read_local, variants_files, write_variant
+from flashdepot.index.page import FILES, page, simple_pages
+from flashdepot.index.subindexes import Subindex, subindexes
+from flashdepot.index.wheels import LocalFile, LocalWheel, read_local
 from flashdepot.model.index_record import RECORD_NAME, IndexRecord
 from flashdepot.model.remote import PublicKey
 from flashdepot.model.wheel import FLASH_ATTN
@@ -120,7 +120,6 @@ def write_site(
     *,
     url: str,
     now: str,
-    work: Path,
     signatures: Signatures,
     on_note: Callable[[str], None],
 ) -> IndexSite:
@@ -131,7 +130,6 @@ def write_site(
 
     :param url: the address that the folder is served under; that of the last time when empty.
     :param now: the time of what is new.
-    :param work: a folder for files that are made on the way.
     :param signatures: what signs it, and what others have signed; signatures that the index has of the same bytes stay.
     :param on_note: called with a sentence about a wheel that has gone.
     :raises UsageError: for a wheel that is not ours, or something of the user's in the way; nothing has changed then.
@@ -144,8 +142,6 @@ def write_site(
     before = {*held}
     for path in offered:
         _add(held, read_local(path, now))
-    for wheel, name, version in [*missing_variants(_with_library(held))]:
-        _add(held, read_local(write_variant(wheel, name, version, work), now, thoroughly=False))
     if not any(wheel.row.distribution == FLASH_ATTN for wheel in held.values()):
         raise IncompatibleError(
             f"There is no wheel for the index in {folder}.",
@@ -245,14 +241,8 @@ def _files(
             files.append(OutputFile.of(f"{place}.manifest.json", wheel.origin))
         if envelopes := signed.get(wheel.name):
             files.append(OutputFile.of(f"{place}{ENDING}", write_envelopes(envelopes)))
-    variants = variants_files(made.wheels)
-    files += [OutputFile.of(f"{FILES}/{name}", data) for name, data in variants.items()]
-    others = []
-    for name, data in variants.items():
-        newest = max(row.uploaded for row in made.wheels if row.label and f"-{row.version}-" in name)
-        others.append(file_row(name, hashlib.sha256(data).hexdigest(), len(data), newest, {"yanked": False}))
     for subindex in shown:
-        pages = simple_pages(subindex, made.names, others if subindex.name == EVERYBODY else ())
+        pages = simple_pages(subindex, made.names)
         files += [OutputFile.of(f"{subindex.name}/{place}", data) for place, data in pages.items()]
     files.append(OutputFile.of(RECORD_NAME, _record_text(made)))
     files.append(OutputFile.of("index.html", page(made, shown).encode()))

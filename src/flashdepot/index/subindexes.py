@@ -43,9 +43,8 @@ class Subindex(msgspec.Struct, frozen=True):
 def subindexes(wheels: Iterable[IndexedWheel]) -> tuple[Subindex, ...]:
     """The subindex for everybody, then one for each set of words of the local version, by name."""
     every = sorted(wheels, key=lambda wheel: wheel.filename)
-    plain = [wheel for wheel in every if not wheel.label]
     named: dict[str, list[IndexedWheel]] = {}
-    for wheel in plain:
+    for wheel in every:
         named.setdefault(subindex_name(wheel), []).append(wheel)
     return (Subindex(EVERYBODY, _offers(every)), *(Subindex(name, _offers(named[name])) for name in sorted(named)))
 
@@ -62,7 +61,7 @@ _Place = tuple[str, str, str]
 def main_wheels(wheels: Iterable[IndexedWheel]) -> dict[_Place, IndexedWheel]:
     """The plain wheel for everybody of each place: what serves the most GPUs, then does the most."""
     best: dict[_Place, IndexedWheel] = {}
-    for wheel in sorted((w for w in wheels if not w.label), key=_reach):
+    for wheel in sorted(wheels, key=_reach):
         best[_place(wheel)] = wheel
     return best
 
@@ -72,10 +71,7 @@ def _offers(wheels: Sequence[IndexedWheel]) -> tuple[Offer, ...]:
     open_to_all = {wheel.filename for place in main for wheel in _mains_in_time(place, wheels)}
 
     def instead(wheel: IndexedWheel) -> str:
-        chosen = main.get(_place(wheel))
-        if chosen is None or (wheel.version == chosen.version if wheel.label else wheel.filename in open_to_all):
-            return ""
-        return chosen.filename
+        return "" if wheel.filename in open_to_all else main[_place(wheel)].filename
 
     return tuple(Offer(wheel, instead(wheel)) for wheel in wheels)
 
@@ -85,7 +81,7 @@ def _mains_in_time(place: _Place, wheels: Sequence[IndexedWheel]) -> Iterator[In
 
     One that installers would prefer to its successor is left out, for they take the greatest of all that they see.
     """
-    here = [wheel for wheel in wheels if not wheel.label and _place(wheel) == place]
+    here = [wheel for wheel in wheels if _place(wheel) == place]
     last: IndexedWheel | None = None
     for moment in sorted({wheel.uploaded for wheel in here}, reverse=True):
         (main,) = main_wheels(wheel for wheel in here if wheel.uploaded <= moment).values()
@@ -139,11 +135,10 @@ class Serving(msgspec.Struct, frozen=True):
 
 def questions(wheels: Sequence[IndexedWheel]) -> tuple[Selector, ...]:
     """GPU, system, driver and contents, as far as the wheels differ in them."""
-    plain = [wheel for wheel in wheels if not wheel.label]
-    gpus = [known for known in known_architectures() if _is_served(known, plain)]
-    systems = sorted({str(wheel.platform) for wheel in plain}, key=lambda name: (name != "linux-x86_64", name))
-    drivers = sorted({wheel.driver_floor.major for wheel in plain}, reverse=True)
-    contents = sorted({contents_of(wheel): len(wheel.units) for wheel in plain}.items(), key=lambda pair: -pair[1])
+    gpus = [known for known in known_architectures() if _is_served(known, wheels)]
+    systems = sorted({str(wheel.platform) for wheel in wheels}, key=lambda name: (name != "linux-x86_64", name))
+    drivers = sorted({wheel.driver_floor.major for wheel in wheels}, reverse=True)
+    contents = sorted({contents_of(wheel): len(wheel.units) for wheel in wheels}.items(), key=lambda pair: -pair[1])
     return (
         Selector("gpu", "GPU", tuple(Option(gpu.architecture.dotted, _gpu(gpu.gpus)) for gpu in gpus)),
         Selector("system", "System", tuple(Option(name, system_label(name)) for name in systems)),
@@ -163,13 +158,12 @@ def _is_served(gpu: KnownArchitecture, wheels: Sequence[IndexedWheel]) -> bool:
 
 def answers(wheels: Sequence[IndexedWheel]) -> tuple[Serving, ...]:
     """The best wheel for each combination of options, every wheel once; last the combinations that none serves."""
-    plain = [wheel for wheel in wheels if not wheel.label]
     found: dict[str, list[tuple[str, ...]]] = {}
     for combination in itertools.product(*([option.value for option in q.options] for q in questions(wheels))):
         gpu, system, driver, contents = combination
-        best = best_for(plain, Architecture.parse(gpu), system, int(driver), contents)
+        best = best_for(wheels, Architecture.parse(gpu), system, int(driver), contents)
         found.setdefault(best.filename if best else "", []).append(combination)
-    by_name = {wheel.filename: wheel for wheel in plain}
+    by_name = {wheel.filename: wheel for wheel in wheels}
     return tuple(
         Serving(by_name.get(name), tuple(found[name])) for name in sorted(found, key=lambda name: (not name, name))
     )

@@ -19,9 +19,8 @@ RECORD_SCHEMA = 1
 RECORD_KIND = "an index of flashdepot"
 
 _ADDRESS = re.compile(r"https?://[A-Za-z0-9.:\[\]_-]+/(?:[A-Za-z0-9._~%+,@:=-]+/)*", re.ASCII)
-_Filename = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9_.]+-[A-Za-z0-9_.+!]+(?:-[A-Za-z0-9_.]+){3,5}\.whl\Z")]
+_Filename = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9_.]+-[A-Za-z0-9_.+!]+(?:-[A-Za-z0-9_.]+){3,4}\.whl\Z")]
 _Time = Annotated[str, msgspec.Meta(pattern=r"\A\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z\Z")]
-_Label = Annotated[str, msgspec.Meta(pattern=r"\A[a-z0-9_.]{0,16}\Z")]
 
 
 class IndexedFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,13 +50,11 @@ class IndexedFile(msgspec.Struct, frozen=True, kw_only=True):
 class IndexedWheel(IndexedFile, frozen=True, kw_only=True):
     """One wheel of an index: its file, and what its manifest says of the library in it.
 
-    ``upstream`` is the version of its source. ``label`` is that of a variant (PEP 825), empty for a plain wheel.
-    ``units`` and ``features`` are what the library can do, ``tools`` what compiled it, ``signers`` the names of the
-    keys that have signed its manifest.
+    ``upstream`` is the version of its source, ``units`` and ``features`` are what the library can do, ``tools`` what
+    compiled it, ``signers`` the names of the keys that have signed its manifest.
     """
 
     upstream: str
-    label: _Label = ""
     platform: Platform
     libc_floor: Version | None = None
     driver_floor: Version

@@ -48,13 +48,13 @@ def index_source(text: str) -> str:
 
 
 def index_candidates(request: WheelRequest, wanted: Sequence[Selection]) -> Iterator[Judged]:
-    """Of each index that the request names: the plain wheels that may fit, or the nearest where none does.
+    """Of each index that the request names: the wheels that may fit, or the nearest where none does.
 
     :param wanted: what the kernels must be able to do; where no wheel can do the first, the next will do.
     """
     for source in sorted(source for source in request.sources if source.startswith(INDEX)):
         address = source.removeprefix(INDEX)
-        rows = [row for row in read_index_record(address).wheels if not row.label and row.distribution == FLASH_ATTN]
+        rows = [row for row in read_index_record(address).wheels if row.distribution == FLASH_ATTN]
         judged = [[_judged(request, row, source, selection) for row in rows] for selection in wanted]
         fitting = ([found for found in some if found.verdict is not Verdict.MISFIT] for some in judged)
         if best := next(filter(None, fitting), []):
