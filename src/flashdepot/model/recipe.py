@@ -40,7 +40,7 @@ def leading(upstreams: Mapping[str, UpstreamId]) -> UpstreamId:
     return upstreams[min(upstreams)]
 
 
-HOST_COMPILERS = frozenset({"g++", "clang++", "cl", "zig"})
+HOST_COMPILERS = frozenset({"g++", "clang++", "zig"})
 """The names of C++ compilers among the tools."""
 
 RECIPE_SCHEMA = 2
