@@ -117,6 +117,14 @@ def test_a_missing_fact_ends_in_the_command_that_tells_it(flashdepot_at, tmp_pat
     assert not (tmp_path / "flashdepot.lock").exists()
 
 
+def test_a_record_of_a_jetson_without_its_gpu_ends_in_the_command_that_tells_it(flashdepot_at, tmp_path) -> None:
+    record = json.loads((RECORDS / "aarch64-jetson-orin.json").read_text())
+    (tmp_path / "orin.json").write_text(json.dumps({**record, "gpus": []}))
+    done = flashdepot_at("resolve", "--host", tmp_path / "orin.json")
+    assert done.returncode == 3
+    assert " --gpu 9.0" in done.stdout.rstrip().splitlines()[-1]
+
+
 def test_without_pytorch_here_the_answer_ends_in_the_command_that_gets_it(
     flashdepot_at, bare_venv, monkeypatch
 ) -> None:

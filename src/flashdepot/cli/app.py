@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import signal
 import sys
 from collections.abc import Mapping
@@ -255,7 +256,8 @@ def _in_plain_words(error: Exception) -> FlashdepotError:
     if isinstance(error, click.ClickException):
         context = error.ctx if isinstance(error, click.UsageError) else None
         command = context.command_path if context is not None else "flashdepot"
-        return UsageError(_with_a_suggestion(error, context), hint=f"What it takes: {command} --help")
+        meant = _as_meant(error.message, context) if context is not None else ""
+        return UsageError(_with_a_suggestion(error, context), hint=meant or f"What it takes: {command} --help")
     if isinstance(error, OSError) and (explained := explain_disk_error(error, None)) is not None:
         return explained
     if isinstance(error, (NotADirectoryError, IsADirectoryError, FileExistsError)) and error.filename:
@@ -285,6 +287,25 @@ def _with_a_suggestion(error: click.ClickException, context: click.Context | Non
         word = error.message.split("'")[1]
         return f"{error.format_message()}{did_you_mean(word, map(str, error.param.type.choices))}"
     return error.format_message()
+
+
+def _as_meant(message: str, context: click.Context) -> str:
+    """The command for who names the package or a wheel, as pip takes them, where neither is an argument; else empty."""
+    extra = re.search(r"unexpected extra argument \((\S+)\)", message)
+    if extra is None or extra[1] not in sys.argv:
+        return ""
+    word, known = extra[1], [name for parameter in context.command.params for name in parameter.opts]
+    name, _, version = word.partition("==")
+    if word.endswith(".whl"):
+        option, value = "--wheel", word
+    elif name.replace("_", "-") == "flash-attn":
+        option, value = next((name for name in ("--version", "--upstream") if name in known), ""), version
+    else:
+        return ""
+    if value and option not in known:
+        return ""
+    at = sys.argv.index(word)
+    return joined(["flashdepot", *sys.argv[1:at], *([option, value] if value else []), *sys.argv[at + 1 :]])
 
 
 def _report(error: FlashdepotError, exit_code: int) -> int:

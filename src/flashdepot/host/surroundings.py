@@ -127,6 +127,9 @@ def programs() -> Mapping[str, str]:
     return {name: place for name in PROGRAMS if (place := shutil.which(name))}
 
 
+_MOUNTS = Path("/proc/self/mounts")
+
+
 def probe_disks(depot: Path | None) -> tuple[Disk, ...]:
     """The disks of the temporary folder, the user's cache and the depot (the cache's own when none is named).
 
@@ -138,9 +141,11 @@ def probe_disks(depot: Path | None) -> tuple[Disk, ...]:
         import tempfile  # noqa: PLC0415  (few are asked for their space)
 
         places = {"temp": Path(tempfile.gettempdir()), **places}
-    import psutil  # noqa: PLC0415  (as above)
+    types = {row[1]: row[2] for line in text_of(_MOUNTS).splitlines() if len(row := line.split()) > 2}  # noqa: PLR2004
+    if not types:
+        import psutil  # noqa: PLC0415  (slow to import, and Linux says it in a file)
 
-    types = {mount.mountpoint: mount.fstype for mount in psutil.disk_partitions(all=True)}
+        types = {mount.mountpoint: mount.fstype for mount in psutil.disk_partitions(all=True)}
     return tuple(disk for use, place in places.items() if (disk := look(use, place, types)))
 
 

@@ -244,11 +244,17 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The options that would tell what nothing could be decided without; empty when something was decided."""
+        """The options that would tell what nothing could be decided without; empty when something was decided.
+
+        Where no GPU is known, and something else speaks against the most likely one as well, the facts that it lacks.
+        """
         if self.ranked:
             return ()
         waiting = [j.reasons for j in self.uncertain if all(reason.lacks_fact for reason in j.reasons)]
-        return tuple(dict.fromkeys(str(reason.fix) for reasons in waiting for reason in reasons))
+        if not (waiting or self.facts.gpus):
+            waiting = [j.reasons for j in self.uncertain[:1]]
+        reasons = (reason for some in waiting for reason in some if reason.lacks_fact)
+        return tuple(dict.fromkeys(str(reason.fix) for reason in reasons))
 
     def to_json(self) -> Mapping[str, Any]:
         """The plan as one document, without the long tail of what fits."""
