@@ -185,7 +185,7 @@ def host_seeds() -> tuple[bytes, ...]:
 def index_record_seeds() -> tuple[bytes, ...]:
     digests = dict.fromkeys(("sha256", "metadata_sha256", "manifest_sha256"), "a" * 64)
     wheel = IndexedWheel.of(
-        make_manifest(), filename=WHEEL, version="2.8.3+cu130.full.sm90", label="", size=7,
+        make_manifest(), filename=WHEEL, version="2.8.3+cu130.full.sm90", size=7,
         uploaded="2026-11-22T01:00:00.000000Z", **digests,
     )  # fmt: skip
     return (json.dumps(IndexRecord((wheel,), "https://example.org/").to_json()).encode(),)
