@@ -79,12 +79,18 @@ def test_a_version_of_python_is_as_good_as_its_tag(flashdepot_at) -> None:
     assert "cp311" in by_version
 
 
+NO_CUDA = ("--torch", "2.9.1+cpu")
+
+
 @pytest.mark.parametrize(
     ("options", "code", "status", "said"),
     [
         (("--gpu", "7.5"), 4, "nothing fits", "Its kernels need compute capability 8.0 or newer"),
         (("--torch", "none"), 4, "nothing fits", "Install PyTorch first."),
         (("--torch", "2.5", "--gpu", "12.0"), 4, "nothing fits", "flashdepot resolve --torch 2.8 --gpu 12.0 "),
+        ((*NO_CUDA, "--python-tag", "3.14"), 4, "nothing fits", " --allow community --depot "),
+        ((*NO_CUDA, "--platform", "windows-x86_64"), 4, "nothing fits", " --allow community --depot "),
+        ((*NO_CUDA, "--python-tag", "3.15"), 4, "nothing fits", "built here for sm_90 first"),
         (("--python-tag", "3.13t", "--source", "official"), 4, "nothing fits", " --python-tag cp313 "),
         (("--gpu", "orin"), 4, "nothing fits", "A Jetson (8.7) has an Arm CPU"),
         (("--platform", "windows"), 2, "error", "windows-x86_64 or darwin-arm64"),

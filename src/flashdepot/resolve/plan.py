@@ -123,18 +123,26 @@ def helps(plan: Plan) -> tuple[Help, ...]:
 
 
 def _of_another_torch(plan: Plan, again: Callable[[WheelRequest], Sequence[Judged]]) -> Iterator[dict[str, Any]]:
-    """The newest torch for which there is a wheel, where the one that is there can never serve, or there is none."""
+    """Another torch, where the one that is there can never serve, or there is none.
+
+    The newest for which there is a wheel that may be taken, else one of other people, else the newest that a build serves.
+    """
     broken = {reason.id for judged in plan.misfits for reason in judged.broken}
     if "torch-with-cuda" not in broken or not plan.facts.gpus:
         return
-    wheels = [wheel for wheel in plan.published if wheel.torch and plan.request.allows(wheel.source)]
-    built = {(version_key(wheel.torch), wheel.cuda.partition(".")[0]): wheel for wheel in wheels}
-    for key in sorted(built, reverse=True):
-        options = _options("torch", built[key], "", plan.facts)
-        found = again(changed(plan.request, options))
-        if found and not found[0].candidate.origin.compiles:
-            yield options
-            return
+    wheels = sorted(plan.published, key=lambda wheel: plan.request.allows(wheel.source))  # the name of these counts
+    built = {(version_key(wheel.torch), wheel.cuda.partition(".")[0]): wheel for wheel in wheels if wheel.torch}
+    newest = [_options("torch", built[key], "", plan.facts) for key in sorted(built, reverse=True)]
+    build = None
+    for allow in ({}, {"allow": (COMMUNITY,)}):
+        for options in ({**torch, **allow} for torch in newest):
+            found = again(changed(plan.request, options))
+            if found and not found[0].candidate.origin.compiles:
+                yield options
+                return
+            build = build or (options if found else None)
+    if build is not None:
+        yield build
 
 
 def changed(request: WheelRequest, options: Mapping[str, Any]) -> WheelRequest:
