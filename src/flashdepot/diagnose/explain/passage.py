@@ -14,7 +14,7 @@ import msgspec
 
 from flashdepot.diagnose.explain.lines import begin_of_line, end_of_line, strip_prefixes
 from flashdepot.diagnose.explain.source import is_code, is_comment, is_shown
-from flashdepot.diagnose.explain.speech import QUOTED, asks, continues, is_sentence, personal
+from flashdepot.diagnose.explain.speech import QUOTED, asks, is_sentence, personal
 
 _READ = 600
 """Bytes before a match, of it and behind it that are read: a longer line has other sentences there."""
@@ -35,6 +35,8 @@ _ROW = re.compile(r"\s*\|(?:[^|\n]*\|){2,}\s*$")
 _CITED = re.compile(r"\S #\d{2,6}\s*$")
 """How a line ends that cites the title of another thread."""
 _WHOLE = re.compile(r"\W*`[^`]+`\W*$")
+_OF_MESSAGES = re.compile(r"(?i)\b(?:error message|standard error|symptoms?|correctly)\b")
+"""What a line says that speaks of an error as such, and of none that somebody had."""
 _PROMPT = re.compile(
     r"(?:\([^\s()]+\) ?)*(?:[\w.-]+@[\w.-]+[:~ ][^$#%>]*)?[$%\u276f\u279c] \S|(?:PS )?[A-Z]:\\[^>]*> ?\S|>>> "
 )
@@ -95,9 +97,12 @@ class Passages(msgspec.Struct):
         line, heading = before + found + behind, _HEADING.match(before + found) is not None
         states = [one.start() for one in _STATES.finditer(line, 0, len(before) + len(found))]
         alone, title = begin == 0 and end + 1 >= len(text), begin == 0 and heading
+        inside = (one.span() for one in QUOTED.finditer(line))
+        quoted = any(first <= len(before) and len(before) + len(found) <= last for first, last in inside)
         if not (alone or title) and self._is_among_others(begin, states=bool(states), in_step=in_step):
             said = strip_prefixes(line.lstrip(" #/*").encode())
-            raised = _RAISED.match(said) is not None and not _ROW.match(self._line(begin))
+            told = quoted and not (_OF_MESSAGES.search(line) or self._is_in_source(begin, states=bool(states)))
+            raised = (_RAISED.match(said) is not None or told) and not _ROW.match(self._line(begin))
             return Voice.DOUBTFUL if raised else Voice.WRITTEN
         if states or before.endswith(": "):
             quoting = line[: states[-1]] if states else before
@@ -105,8 +110,6 @@ class Passages(msgspec.Struct):
         if sentence and not (alone or (heading and not asks(line)) or _is_programs(line)):
             return Voice.WRITTEN
         around = min(personal(line), personal(f"{before} {behind}"))
-        inside = (one.span() for one in QUOTED.finditer(line))
-        quoted = any(first <= len(before) and len(before) + len(found) <= last for first, last in inside)
         if around >= (_RETOLD if quoted else _WRITTEN) and not in_step:
             return Voice.DOUBTFUL if _is_programs(line) and not heading else Voice.WRITTEN
         return Voice.DOUBTFUL if heading or ((alone or quoted) and around >= _DOUBTFUL) else Voice.PRINTED
@@ -117,33 +120,34 @@ class Passages(msgspec.Struct):
         :param states: it names an error as programs do.
         """
         line = self._line(begin)
-        if _HEADING.match(line) or _ROW.match(line) or _CITED.search(line) or self._kind(begin) is _Kind.SOURCE:
+        if _HEADING.match(line) or _ROW.match(line) or _CITED.search(line):
             return True
-        kinds = [kind for kind in map(self._kind, self._around(begin)) if kind is not _Kind.BLANK]
+        if self._is_in_source(begin, states=states):
+            return True
+        kinds = self._kinds_around(begin)
         raised = _RAISED.match(strip_prefixes(line.encode())) is not None
+        if len(kinds) < _FEW or in_step or raised or _Kind.COMMAND in kinds or self._is_fenced(begin):
+            return False
+        sentences = kinds.count(_Kind.SENTENCE) * 3 >= len(kinds)
+        return sentences and not (states or _WHOLE.match(line) or _is_programs(line))
+
+    def _is_in_source(self, begin: int, *, states: bool) -> bool:
+        """Whether a line is source, or so many around it are."""
+        if self._kind(begin) is _Kind.SOURCE:
+            return True
+        kinds = self._kinds_around(begin)
         source = kinds.count(_Kind.SOURCE)
-        if len(kinds) < _FEW:
-            return False
-        if source > 1 and source * 5 >= len(kinds) * (3 if states or raised else 2):
-            return True
-        if in_step or raised or _Kind.COMMAND in kinds or self._is_fenced(begin):
-            return False
-        if self._flows(begin):
-            return True
-        return not (states or _WHOLE.match(line) or _is_programs(line)) and kinds.count(_Kind.SENTENCE) * 3 >= len(
-            kinds
-        )
+        raised = states or _RAISED.match(strip_prefixes(self._line(begin).encode())) is not None
+        return len(kinds) >= _FEW and source > 1 and source * 5 >= len(kinds) * (3 if raised else 2)
+
+    def _kinds_around(self, begin: int) -> list[_Kind]:
+        return [kind for kind in map(self._kind, self._around(begin)) if kind is not _Kind.BLANK]
 
     def _is_fenced(self, begin: int) -> bool:
         """Whether a line stands between fences, where nobody writes sentences."""
         if self.fences is None:
             self.fences = [one.start() for one in _FENCES.finditer(self.text)]
         return bisect_right(self.fences, begin) % 2 == 1
-
-    def _flows(self, begin: int) -> bool:
-        """Whether a sentence continues from the line before or to the next one."""
-        line, before = self._line(begin), self._line(self._before(begin)) if begin else ""
-        return continues(before, line) or continues(line, self._line(end_of_line(self.text, begin) + 1))
 
     def _around(self, begin: int) -> list[int]:
         """Where the lines around one begin, up to the fences of a quotation."""

@@ -15,9 +15,6 @@ QUOTED = re.compile(r"`+[^`\n]*`+|\"[^\"\n]*\"|(?<!\w)'[^'\n]*'(?!\w)")
 _FEW = 5
 """Plain words that a sentence has."""
 
-_WRAPPED = range(46, 130)
-"""How long a line is where the next one continues its sentence."""
-
 _WEIGHTS = {word: int(weight) for weight, words in SENTENCES.voices.items() for word in words.split()}
 _WORD = re.compile(r"\b[A-Za-z][a-z]*(?:'[a-z]+)?\b")
 _PLAIN = re.compile(r"(?<![\w./\\-])[A-Za-z][a-z']*(?![\w/\\(\[=.-]\w|[\w/\\(\[=])")
@@ -30,8 +27,6 @@ _IDEOGRAPHS = re.compile(r"[\u4e00-\u9fff\u3040-\u30ff]{2}[^\x00-\x7f]{4,}")
 _OF_ONESELF = re.compile(r"(?:^|[\s(,*])I(?:'\w+)? [a-z]")
 _STOPS = re.compile(r"[a-z)]\.\s*$")
 _COLON = re.compile(r"\w: ")
-_GOES_ON = re.compile(r"[a-z,)`'\"]\s*$")
-_GOES_ON_AS = re.compile(r"\s*[a-z`'\"(]")
 
 
 def personal(line: str) -> float:
@@ -53,10 +48,3 @@ def asks(line: str) -> bool:
 def is_sentence(line: str) -> bool:
     """Whether a person wrote a line of several words."""
     return line.count(" ") >= _FEW - 1 and len(_PLAIN.findall(line)) >= _FEW and personal(line) >= 1
-
-
-def continues(line: str, following: str) -> bool:
-    """Whether a sentence that anybody may write continues in the next line."""
-    plain = len(_PLAIN.findall(line))
-    ends = _GOES_ON.search(line) is not None and _GOES_ON_AS.match(following) is not None
-    return len(line) in _WRAPPED and ends and plain > _FEW and plain * 2 > len(line.split())
