@@ -9,7 +9,7 @@ from pathlib import Path
 
 from flashdepot.diagnose.explain.advice import fill
 from flashdepot.diagnose.explain.machine import named
-from flashdepot.diagnose.explain.rules import RANKS, LogRule, load_rules
+from flashdepot.diagnose.explain.rules import RANKS, LogRule, load_classes
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/failures.md"
@@ -64,7 +64,7 @@ def main() -> None:
 
 def page() -> str:
     """The text of the page."""
-    rules = {rule.id: rule for rule in load_rules()}.values()  # of a class what stands behind its cases
+    rules = load_classes()
     (folder,) = {path.parent.relative_to(ROOT) for path in ROOT.glob("src/**/oom-killed.toml")}
     parts = [_HEAD.format(count=len(rules), rules=folder.as_posix())]
     for number, rank in enumerate(RANKS):

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from flashdepot.diagnose.explain.lines import begin_of_line
+from flashdepot.diagnose.explain.lines import begin_of_line, end_of_line
 from flashdepot.diagnose.explain.pattern import Pattern
 from flashdepot.diagnose.explain.rules import SENTENCES
 from flashdepot.diagnose.explain.steps import Step
@@ -58,7 +58,7 @@ class MachineFacts(msgspec.Struct):
             if (found := _GPU.search(text, end)) is None:
                 break
             end = found.end()
-            line = text[begin_of_line(text, found.start()) : max(end, text.find(b"\n", end))]
+            line = text[begin_of_line(text, found.start()) : end_of_line(text, end)]
             if not _NOT_HERE.search(line[:400]):
                 name = (found.groupdict()["gpu"] or b"").decode(errors="replace")
                 plain = re.sub(r"^(?:GPUs?:? |\d ?[x\u00d7] ?|on (?:an? )?)", "", name)

@@ -13,7 +13,7 @@ from flashdepot.binary.elf import demangled
 from flashdepot.diagnose.explain.advice import OURS, UNNAMED, Advice, fill, package_meant, shortened
 from flashdepot.diagnose.explain.machine import MachineFacts, built_for
 from flashdepot.diagnose.explain.match import Hit, Line, RuleOutcome, summed_up_in
-from flashdepot.diagnose.explain.rules import RANKS, load_rules
+from flashdepot.diagnose.explain.rules import RANKS, load_classes
 from flashdepot.diagnose.explain.steps import Step
 from flashdepot.errors import MissingToolError
 from flashdepot.model.host import HostRecord
@@ -130,7 +130,7 @@ def make_report(outcome: RuleOutcome, host: HostRecord | None) -> LogReport:
 def _or_else(hits: Sequence[Hit]) -> Iterable[Hit]:
     """What else the first line of those found may mean, each as its class says it in general."""
     found = {hit.rule.id for hit in hits}
-    of_classes = {rule.id: rule for rule in load_rules()}
+    of_classes = {rule.id: rule for rule in load_classes()}
     names = (name for hit in hits[:1] for name in hit.or_else or hit.rule.or_else)
     return (replace(hits[0], rule=of_classes[name], certain=False) for name in names if name not in found)
 

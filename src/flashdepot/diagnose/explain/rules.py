@@ -222,11 +222,21 @@ def _sentences(data: Mapping[str, Any]) -> Iterable[str]:
 
 
 @cache
+def _files() -> tuple[tuple[LogRule, ...], ...]:
+    """The rules of each file: the cases of a class, then the class itself."""
+    files = sorted(Path(__file__).with_name("rules").glob("*.toml"))
+    return tuple(tuple(LogRule.from_toml(rule) for rule in _cases(read_toml(file))) for file in files)
+
+
+@cache
 def load_rules() -> tuple[LogRule, ...]:
     """Every rule, causes before consequences; of a class the ``cases`` of its file, then the class itself."""
-    files = sorted(Path(__file__).with_name("rules").glob("*.toml"))
-    rules = [LogRule.from_toml(rule) for file in files for rule in _cases(read_toml(file))]
-    return tuple(sorted(rules, key=lambda rule: (rule.rank, rule.id)))
+    return tuple(sorted((rule for rules in _files() for rule in rules), key=lambda rule: (rule.rank, rule.id)))
+
+
+def load_classes() -> tuple[LogRule, ...]:
+    """Each class as it is in general, without its cases, causes before consequences."""
+    return tuple(sorted((rules[-1] for rules in _files()), key=lambda rule: (rule.rank, rule.id)))
 
 
 def _cases(data: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:

@@ -18,7 +18,7 @@ _FEW = 5
 _WEIGHTS = {word: int(weight) for weight, words in SENTENCES.voices.items() for word in words.split()}
 _WORD = re.compile(r"\b[A-Za-z][a-z]*(?:'[a-z]+)?\b")
 _PLAIN = re.compile(r"(?<![\w./\\-])[A-Za-z][a-z']*(?![\w/\\(\[=.-]\w|[\w/\\(\[=])")
-"""A word that is no name, path, number or key of a program."""
+"""A plain word: not a name, path, number or key of a program."""
 _IDENTIFIER = re.compile(r"[A-Za-z]_[A-Za-z]|::|[/\\=(){}<>\[\]|]|\w\.\w|[a-z][A-Z]")
 _ASKS = re.compile(r"\?\W*$")
 _CHANGES = re.compile(r" \(#\d+\)\s*$")
