@@ -60,6 +60,8 @@ def test_of_a_library_s_folder_both_libraries_are_checked(quick_library, tmp_pat
     seen = [Path(file["file"]).relative_to(quick_library) for file in json.loads(done.stdout)["files"]]
     assert seen == [Path("lib/shared/libflashattention.so.1"), Path("lib/static/libflashattention.a")]
     assert done.stderr == ""  # no Python loads it: none is named
+    linked = json.loads(check(quick_library / "lib", "--gpu", "8.0", "--json").stdout)["files"]
+    assert [Path(file["file"]).name for file in linked] == ["libflashattention.so.1"]
     other = check(tmp_path)
     assert (other.returncode, other.stdout) == (2, "")
     assert f"{tmp_path} is not a library that flashdepot wrote" in other.stderr

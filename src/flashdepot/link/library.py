@@ -245,7 +245,7 @@ def pkg_config_lines(library: LinkableLibrary, kind: LinkKind) -> str:
         how = [f"cl takes what 'pkg-config --msvc-syntax --cflags {module}' prints, and after /link that of --libs"]
         how += ["It also needs: cl /MD"] if kind is LinkKind.STATIC else []
     else:
-        how = [f"c++ program.cc $(pkg-config --cflags --libs {module}) -o program"]
+        how = [f"eval c++ program.cc $(pkg-config --cflags --libs {module}) -o program"]
     return "\n".join(
         [
             shell.remark(library.summary()),
