@@ -1,4 +1,4 @@
-"""Times flash_attn as a caller gets it beside torch's cuDNN and FlashAttention-2, and FlashAttention-3, for one_run.py.
+"""Times flash_attn as a caller gets it next to torch's cuDNN and FlashAttention-2, and FlashAttention-3, for one_run.py.
 
 Half of the problems are packed sequences. Lengths, batches and numbers of sequences are drawn by their logarithm. Rivals take
 turns, every other round backwards; a figure is the median of the rounds, in microseconds of the GPU, which waits until the host

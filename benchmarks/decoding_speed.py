@@ -1,4 +1,4 @@
-"""Times decoding as a caller gets it beside torch's cuDNN and FlashAttention-2, FlashAttention-3 and a copy, for one_run.py.
+"""Times decoding as a caller gets it next to torch's cuDNN and FlashAttention-2, FlashAttention-3 and a copy, for one_run.py.
 
 A problem is one query for each sequence, over as many keys for all. Each rival's calls are a CUDA graph over buffers larger
 than the L2 cache; rivals take turns, and a figure is the median of the rounds. "copy" reads half of the bytes of the keys and

@@ -1,7 +1,7 @@
 """576 units on a farm of four workers, by a compiler that sleeps and holds memory: ``python benchmarks/farm.py FOLDER``.
 
 Says what it takes, and what a ``kill -9`` of a worker, of the client and of the scheduler costs when a third is done.
-``python benchmarks/farm.py FOLDER overhead`` says what a task costs beside its compiler: units that take no time, on eight
+``python benchmarks/farm.py FOLDER overhead`` says what a task costs without its compiler: units that take no time, on eight
 slots of this machine and on the same number of a farm.
 """
 
@@ -64,7 +64,7 @@ def run(folder: Path, killed: str) -> None:
     more = (took - ideal) * SLOTS / UNITS
     sys.stdout.write(
         f"killed: {killed or 'nothing'}: {took:.1f} s, {ideal:.1f} s of it asleep; {compiles(farm)} compiles of {UNITS} "
-        f"units; {more * 1000:.0f} ms a unit beside its sleep\n"
+        f"units; {more * 1000:.0f} ms a unit more than its sleep\n"
     )
     sys.stdout.flush()
 

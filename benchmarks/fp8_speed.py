@@ -1,10 +1,10 @@
-"""FP8 beside cuDNN's, and absorbed MLA, forward, on this machine's GPU.
+"""FP8 compared with cuDNN's, and absorbed MLA, forward, on this machine's GPU.
 
 Usage: python benchmarks/fp8_speed.py ours | mla     with torch and a wheel of --families all,fa3 --names flash-attn-3
        python benchmarks/fp8_speed.py cudnn          with JAX for CUDA
 
 Prints milliseconds, the median of rounds of several calls, and TFLOP/s, or for MLA's decoding also the bytes of its cache a
-second, beside the same by torch's matrix products, and how fast the memory copies. cuDNN has one factor for a tensor and
+second, next to the same by torch's matrix products, and how fast the memory copies. cuDNN has one factor for a tensor and
 writes o in e4m3; ours has factors of each sequence and head and writes bf16.
 """
 

@@ -1,4 +1,4 @@
-"""Kernel speed of the shared against the native front end, on the GPU at hand, beside torch's own flash attention.
+"""Kernel speed of the shared against the native front end, on this machine's GPU, next to torch's own flash attention.
 
 Usage: python benchmarks/front_end_speed.py SHARED_LIBRARY_FOLDER NATIVE_LIBRARY_FOLDER --out FILE.json [--backward]
 

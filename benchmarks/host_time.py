@@ -1,4 +1,4 @@
-"""Host time of a call, beside SDPA's: microseconds, the fastest of some repeats; nothing waits for the GPU.
+"""Host time of a call, next to SDPA's: microseconds, the fastest of some repeats; nothing waits for the GPU.
 
 Usage: python benchmarks/host_time.py [OUT.json]     where the wheel is installed and torch sees a GPU
 """

@@ -1,4 +1,4 @@
-"""The speed of flashdepot_jax beside jax.nn.dot_product_attention by cuDNN, in one process. Needs jax for CUDA and a GPU.
+"""The speed of flashdepot_jax compared with jax.nn.dot_product_attention by cuDNN, in one process. Needs jax for CUDA and a GPU.
 
 Usage: python benchmarks/jax_speed.py OUT.csv
 """

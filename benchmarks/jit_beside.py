@@ -1,4 +1,4 @@
-"""flash-attn-4's compiler at run time beside our library: the first call, and the host's time for each later one.
+"""flash-attn-4's compiler at run time compared with our library: the first call, and the host's time for each later one.
 
 Usage: python benchmarks/jit_beside.py --dsl FOLDER --source FOLDER      on a GPU, with the wheel and torch
 

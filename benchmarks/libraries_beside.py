@@ -1,4 +1,4 @@
-"""Times libraries beside each other in one process, the forward pass of bf16 with head dim 64, as `quick` has it.
+"""Times libraries next to each other in one process, the forward pass of bf16 with head dim 64, as `quick` has it.
 
     python benchmarks/libraries_beside.py FOLDER FOLDER [--calls 200] [--first 5]
 

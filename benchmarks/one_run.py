@@ -1,4 +1,4 @@
-"""Times random decoding problems, then dense and packed ones, beside other libraries, in this one process on one GPU.
+"""Times random decoding problems, then dense and packed ones, next to other libraries, in this one process on one GPU.
 
 Usage: python benchmarks/one_run.py FOLDER [--seed N] [--decoding 200] [--count 500] [--seconds S] [--dtypes bf16,fp16]
        with torch and the wheel, and upstream's flash_attn_interface if it is to be compared

@@ -1,11 +1,11 @@
-"""One small attention problem, forward and backward, for a run under compute-sanitizer beside ours.
+"""One small attention problem, forward and backward, for a run under compute-sanitizer to compare with ours.
 
 Usage: compute-sanitizer --tool TOOL python benchmarks/sanitizer_beside.py upstream --source FOLDER
        ... ours [FAMILY] | cudnn
 
 upstream is flash-attn-4's own interface, which compiles for itself: FOLDER is its source distribution, unpacked, and
 CuTe DSL is on PYTHONPATH. Run it once without a tool and with FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED=1 and a
-FLASH_ATTENTION_CUTE_DSL_CACHE_DIR, so that the tool does not see the compiler. What a tool says of this and of ours
+FLASH_ATTENTION_CUTE_DSL_CACHE_DIR, so that the tool does not see the compiler. What a tool says of this and of our library
 alike is not of our build.
 """
 

@@ -1,4 +1,4 @@
-"""Models like gpt-oss and DeepSeek by transformers: logits of each attention beside eager's in float32.
+"""Models like gpt-oss and DeepSeek by transformers: logits of each attention next to eager's in float32.
 
 Usage, with torch, transformers and wheels of ``flashdepot wheel --families all,fa3 --names flash-attn-3,flash-attn-4``:
 

@@ -94,7 +94,7 @@ def age(table: Table, today: dt.date) -> str:
 
 
 def oldest(today: dt.date) -> str:
-    """The line of the table that nobody has looked at for the longest."""
+    """The line of the table that nobody has checked for the longest."""
     return age(min(TABLES, key=lambda table: table.checked), today)
 
 

@@ -129,7 +129,7 @@ TABLES = {
 
 
 def main(wanted: list[str]) -> None:
-    """Keep the comment that a file begins with, and write the rest anew."""
+    """Keep the comment that a file begins with, and write the rest again."""
     today = datetime.datetime.now(tz=datetime.timezone.utc).date()
     with PyPISimple() as index:
         for renewed, name in TABLES.items():

@@ -2,9 +2,9 @@
 
 ``scripts/torch_symbols.py --torch FOLDER --torch FOLDER ... WHEEL...`` with one unpacked ``torch`` folder (``version.py``
 and ``lib/`` are enough) for each minor. Then put the versions and the date into ``torch_symbols.toml``. The table is
-written anew: give every minor that it shall tell apart. ``--add`` keeps the table, and says of its symbols what minors
+written again: give every minor that it should distinguish. ``--add`` keeps the table, and says of its symbols what minors
 that are newer than the table export: it needs no wheels. ``--check`` writes nothing, and says where the torches and
-wheels at hand, however few, disagree with the table.
+wheels that there are, however few, disagree with the table.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main() -> None:
     parser.add_argument("wheels", type=Path, nargs="*")
     options = parser.parse_args()
     if not options.wheels and not options.add:
-        parser.error("name wheels whose symbols shall be told apart, or --add")
+        parser.error("name wheels whose symbols are to be distinguished, or --add")
     torches: list[Torch] = []
     for folder in options.torch:
         version = re.search(r"__version__ *= *'(\d+\.\d+)", (folder / "version.py").read_text())
@@ -70,7 +70,7 @@ def write(table: Iterable[Row]) -> None:
 def longer(table: Iterable[Row], newest: str, torches: list[Torch]) -> Iterator[Row]:
     """Each row, with what newer minors export; says which symbols are left out, as they come back after a gap.
 
-    :param newest: the newest minor that the table has told apart so far.
+    :param newest: the newest minor that the table distinguishes so far.
     """
     for symbol, since, until in table:
         having = [index for index, (_, exported) in enumerate(torches) if symbol in exported]

@@ -1,5 +1,6 @@
 """Documents and help texts are in plain words: none of those in ``retired_words.toml``."""
 
+import ast
 import re
 import tokenize
 from collections.abc import Iterator
@@ -13,8 +14,8 @@ from flashdepot.diagnose.explain.rules import load_rules
 from flashdepot.files.documents import read_toml
 from support.documents import DOCUMENTS, ROOT, name_of
 
-SOURCES = ("src/flashdepot", "tests")
-"""Folders of Python, from the root, whose strings, comments and names of tests are read as well."""
+SOURCES = ("src/flashdepot", "tests", "scripts", "benchmarks", "examples")
+"""Folders of Python and TOML, from the root, whose strings, comments and names of tests are read as well."""
 
 IN_KEYS = ("kernels/fa4/worker", "wheel/runtime", "wheel/jax", "native/test_families.py")
 """Sources that are not read: their bytes are in keys and wheels, as are those of ``native``, whose messages the last quotes."""
@@ -82,22 +83,34 @@ def test_every_help_is_in_plain_words() -> None:
     assert not [said for name, text in helps(app, "flashdepot") for said in complaints(f"{name} --help", text)]
 
 
-def test_the_sources_are_in_plain_words() -> None:
-    files = [file for place in SOURCES for file in sorted((ROOT / place).rglob("*.py"))]
-    files = [file for file in files if not any(part in file.as_posix() for part in IN_KEYS)]
-    assert not [said for file in files for said in complaints(name_of(file), strings_and_comments(file))]
+def sources(folder: str, pattern: str) -> list[Path]:
+    """The files below a folder that are read."""
+    found = sorted((ROOT / folder).rglob(pattern))
+    return [file for file in found if not any(part in file.as_posix() for part in IN_KEYS)]
 
 
-def test_no_class_function_or_module_has_a_retired_noun_for_a_name() -> None:
+@pytest.mark.parametrize("folder", SOURCES)
+def test_the_sources_are_in_plain_words(folder) -> None:
+    said = {file: strings_and_comments(file) for file in sources(folder, "*.py")}
+    for file in sources(folder, "*.toml"):
+        lines = file.read_text(encoding="utf-8").split("\n")
+        said[file] = "\n".join(line if re.match(r"# |name = ", line) else "" for line in lines)
+    assert not [wrong for file, text in said.items() for wrong in complaints(name_of(file), text)]
+
+
+def test_nothing_has_a_retired_word_for_a_name() -> None:
     found = []
-    for path in sorted((ROOT / SOURCES[0]).rglob("*.py")):
-        if not any(part in path.as_posix() for part in IN_KEYS):
-            names = [
-                *re.findall(r"^ *(?:class|def|async def) (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE),
-                path.stem,
-            ]
-            words = {word.lower() for name in names for word in re.findall(r"[A-Z]?[a-z]+", name)}
-            found += [f"{name_of(path)}: '{word}': {_NAMES[word]}" for word in sorted(words & _NAMES.keys())]
+    for path in sources(SOURCES[0], "*.py"):
+        names = [path.stem]
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+                names.append(node.name)
+            elif isinstance(node, ast.arg):
+                names.append(node.arg)
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                names.append(node.id)
+        words = {word.lower() for name in names for word in re.findall(r"[A-Z]?[a-z]+", name)}
+        found += [f"{name_of(path)}: '{word}': {_NAMES[word]}" for word in sorted(words & _NAMES.keys())]
     assert not found
 
 

@@ -211,9 +211,9 @@ def install(
         else:
             wheel = choice.wheel
         done = install_wheel(wheel, plan.machine, events)
-        beside: tuple[str, ...] = ()
+        small: tuple[str, ...] = ()
         if names:
-            beside = install_names(names, plan.environment, stack.enter_context(depot.workspace()), events.warn)
+            small = install_names(names, plan.environment, stack.enter_context(depot.workspace()), events.warn)
         pins = request.locked is not None or accept_unverified
         pinned = pin(request.locked or Path.cwd() / LOCK_NAME, choice.lock, wheel) if pins else ""
-    return InstallResult(plan, wheel, done, library, pinned, time.monotonic() - started, beside)
+    return InstallResult(plan, wheel, done, library, pinned, time.monotonic() - started, small)

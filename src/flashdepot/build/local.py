@@ -172,7 +172,7 @@ class LocalExecutor:
         jobs = self.limits.jobs or usable_cores()
         if self.limits.memory is not None:
             return Capacity(jobs, self.limits.memory)
-        return Capacity.beside_others(jobs, self._available)
+        return Capacity.next_to_others(jobs, self._available)
 
     def start(self, task: Task) -> None:
         """Start the compiler of a task."""

@@ -46,7 +46,7 @@ class Capacity(msgspec.Struct, frozen=True):
     memory: int
 
     @classmethod
-    def beside_others(cls, jobs: int, available: int) -> Capacity:
+    def next_to_others(cls, jobs: int, available: int) -> Capacity:
         """Of a machine with so many bytes available, of which a twentieth, at least 500 MB, stays free."""
         return cls(jobs, available - max(available // 20, 500_000_000))
 

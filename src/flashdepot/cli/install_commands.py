@@ -68,10 +68,10 @@ def install(
     results are compared with float64. If anything fails, the environment is restored.
     """
     events = terminal()
-    beside = parse_names(names)
+    small = parse_names(names)
     request = InstallRequest(
         library=wanted.request,
-        sources=sources_named(sources or ((OURS,) if beside and not (named or locked) else ())),
+        sources=sources_named(sources or ((OURS,) if small and not (named or locked) else ())),
         wheel=named,
         sha256=sha256,
         locked=Path.cwd() / LOCK_NAME if locked else None,
@@ -80,7 +80,7 @@ def install(
     if dry_run:
         plan = plan_install(request, **how)
         return View(plan.to_json(), said=_plan_lines(plan))
-    result = api.install(request, accept_unverified=accept_unverified, names=beside, **how)
+    result = api.install(request, accept_unverified=accept_unverified, names=small, **how)
     if result.pinned:
         events.note(result.pinned)
     return View(result.to_json(), said=_lines(result))

@@ -209,7 +209,7 @@ def wheel(out: Path, names: str, kernels: Path | None, asked: Asked, *, jax: boo
         then = f"Then a wheel of it is written into {out.absolute()}."
         return View(_one_or_all([*map(plan_document, plans)]), [f"{describe_plan(p)}\n{then}" for p in plans])
     documents: list[dict[str, Any]] = []
-    beside: list[Wheel] = []
+    others: list[Wheel] = []
     for request in requests:
         done = api.wheel(request, out=out, **how)
         made, library = done.wheel, done.library
@@ -219,12 +219,12 @@ def wheel(out: Path, names: str, kernels: Path | None, asked: Asked, *, jax: boo
             say(f"flash-attn {made.version}: {library.manifest.selection}; {size(made.size)}, in {duration(seconds)}")
             answer(str(made.path))
         if jax:
-            beside.append(build_jax_wheel(library.manifest, library.path, out))
-    beside += build_names(named, out.absolute())
-    documents += [msgspec.to_builtins(made, enc_hook=str) for made in beside]
+            others.append(build_jax_wheel(library.manifest, library.path, out))
+    others += build_names(named, out.absolute())
+    documents += [msgspec.to_builtins(made, enc_hook=str) for made in others]
     folders = [str(folder) for folder in write_kernels(kernels.absolute())] if kernels else []
     documents += [{"kernel": folder} for folder in folders]
-    return View(_one_or_all(documents), [*(str(made.path) for made in beside), *folders])
+    return View(_one_or_all(documents), [*(str(made.path) for made in others), *folders])
 
 
 def _one_or_all(documents: list[Any]) -> Any:

@@ -124,14 +124,14 @@ def _plan(planned: Sequence[publishing.PlannedPart]) -> View:
     rows, lines = list[dict[str, Any]](), []
     for one in planned:
         row: dict[str, Any] = {"name": one.part.name, "words": dict(one.part.words)}
-        told = f"cannot be made: {one.problem}"
+        said = f"cannot be made: {one.problem}"
         if one.plan is not None:
             row["plan"], forecast = plan_document(one.plan), one.plan.forecast
-            told = sentence(forecast) if forecast is not None else describe_plan(one.plan)
+            said = sentence(forecast) if forecast is not None else describe_plan(one.plan)
         if one.problem is not None:
             row["problem"] = problem_document(one.problem)
         rows.append(row)
-        lines.append(f"{one.part.name}\n  {told}")
+        lines.append(f"{one.part.name}\n  {said}")
     forecasts = [one.plan.forecast for one in planned if one.plan is not None and one.plan.forecast is not None]
     if len(forecasts) > 1:
         lines.append(f"All parts together\n  {sentence(together(forecasts))}")

@@ -165,19 +165,19 @@ def lock(
 
     if check and upgrade:
         raise UsageError("--check writes nothing, --upgrade writes again: give one of them.")
-    beside = parse_names(names)
-    if beside and not asked["sources"]:
+    small = parse_names(names)
+    if small and not asked["sources"]:
         asked["sources"] = (OURS,)  # the names need it
     question, plan = answered(depot, asked)
     if check or (out.exists() and not upgrade):
-        found, reasons = api.check_lock(plan.request, out, beside)
+        found, reasons = api.check_lock(plan.request, out, small)
         text, code = _described(found, reasons, out), EXIT_CODES[verdict_of(reasons)]
         if check or code == 0:
-            anew = {"out": out if out != Path(LOCK_NAME) else None, "names": names, "upgrade": True}
-            text += f"\n  -> or choose again: {question.command('lock').but(**anew)}" if code else ""
+            again = {"out": out if out != Path(LOCK_NAME) else None, "names": names, "upgrade": True}
+            text += f"\n  -> or choose again: {question.command('lock').but(**again)}" if code else ""
             return _pinned("does not fit" if code else "fits", found, out, text, code)
         say(f"{text}\nChoosing another.")
-    locked = api.lock(plan, out, accept_unverified=accept_unverified, names=beside or None)
+    locked = api.lock(plan, out, accept_unverified=accept_unverified, names=small or None)
     if locked is None:
         code = exit_code(plan)
         document = {"status": _STATUS[code], "exit_code": code, **plan.to_json()}

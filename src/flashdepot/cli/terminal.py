@@ -69,11 +69,11 @@ def terminal() -> Terminal:
 
 
 def _line(name: str) -> Download:
-    told: list[str] = []
+    named: list[str] = []
 
     def tell(_done: int, total: int | None) -> None:
-        if not told:
-            told.append(name)
+        if not named:
+            named.append(name)
             say(f"Fetching {name}{f', {size(total)}' if total else ''}.")
 
     return tell
@@ -95,11 +95,11 @@ class _Lines(BuildProgress):
     """A line for each finished kernel, and one now and then between them: for logs, and anyone who reads them later."""
 
     def __init__(self) -> None:
-        self._told = time.monotonic()
+        self._said = time.monotonic()
 
     def note(self, text: str) -> None:
         say(text)
-        self._told = time.monotonic()
+        self._said = time.monotonic()
 
     def download(self, name: str) -> Download:
         return _line(name)
@@ -108,7 +108,7 @@ class _Lines(BuildProgress):
         self.note(f"[{_count(state)}] {_shown(name)} in {duration(seconds)}{_left(state)}")
 
     def update(self, state: Snapshot) -> None:
-        if time.monotonic() - self._told >= _SILENCE:
+        if time.monotonic() - self._said >= _SILENCE:
             self.note(f"[{_count(state)}] {state.fraction:.0%} done{_left(state)}")
 
 

@@ -48,9 +48,9 @@ def usage(depot: Depot) -> tuple[Usage, ...]:
     blobs = list(depot.blobs.files())
     seen: set[tuple[int, int]] = set()
 
-    def of(kind: str, things: Iterable[Path], beside: Iterable[Path] = ()) -> Usage:
+    def of(kind: str, things: Iterable[Path], uncounted: Iterable[Path] = ()) -> Usage:
         counted = [path for path in things if os.path.lexists(path)]
-        found = [status for path in (*counted, *beside) for status in _files(path)]
+        found = [status for path in (*counted, *uncounted) for status in _files(path)]
         new = {(status.st_dev, status.st_ino): status.st_size for status in found}
         size = sum(new[key] for key in new.keys() - seen)
         seen.update(new)

@@ -134,7 +134,7 @@ def time_needed(case: Case) -> Iterator[Diagnosis]:
     outlook = foresee(
         usual_jobs(full, 1, "shared"),
         (),
-        Capacity.beside_others(cores, memory) if memory > 0 else Capacity(cores, sys.maxsize),
+        Capacity.next_to_others(cores, memory) if memory > 0 else Capacity(cores, sys.maxsize),
     )
     # Which cores share their work is known of this machine only.
     seconds = making_seconds(outlook, len(full.units), is_here=cores == usable_cores())

@@ -57,7 +57,7 @@ class OutputFolder(msgspec.Struct, frozen=True):
     :param listing: the file in it that says what was written there.
     :param elsewhere: how the person at the keyboard names another folder.
     :param inside: a folder in ``chosen`` to work in; that name is not followed when it is a link.
-    :param beside_others: whether the folder may hold other things although there is no listing yet.
+    :param next_to_others: whether the folder may hold other things although there is no listing yet.
     :param read: what the bytes of the listing say; raises :class:`ValueError` when it is not one that flashdepot writes.
     :param keeps: whether a file of an earlier run, by its place, stays when it is not written again.
     :param disguised: whether bytes of a file are those with one of some digests, as another program keeps them.
@@ -68,7 +68,7 @@ class OutputFolder(msgspec.Struct, frozen=True):
     listing: str
     elsewhere: str
     inside: str = ""
-    beside_others: bool = False
+    next_to_others: bool = False
     read: Callable[[bytes], Written] = read_listing
     keeps: Callable[[str], bool] = lambda _place: False
     disguised: Callable[[bytes, frozenset[str]], bool] = lambda _data, _digests: False
@@ -149,7 +149,7 @@ class OutputFolder(msgspec.Struct, frozen=True):
         held = [path.name for path in paths if path not in stages]
         listings = [self._listed(stage, place) for stage in stages for place in (_EARLIER, f"{_NEW}/{self.listing}")]
         ours = self._listed(folder, self.listing)
-        if ours is None and held and (self.listing in held or not (stages or self.beside_others)):
+        if ours is None and held and (self.listing in held or not (stages or self.next_to_others)):
             shown = ", ".join(held[:_NAMES_SHOWN]) + (", ..." if len(held) > _NAMES_SHOWN else "")
             raise UsageError(
                 f"{self.path} is not empty and is no {self.noun} that flashdepot wrote: it holds {shown}. "

@@ -125,8 +125,8 @@ def sources_of(arguments: int, *, with_candles: bool = False) -> tuple[str, ...]
 
     ``run_mha_v3`` of candle-flash-attn-v3 is in the archive of the newest list: a program may use both crates.
     """
-    beside = [*["mha_candle.c"] * with_candles, *["run_mha_v3.c"] * (arguments == NEWEST_LIST)]
-    return ("mha_arguments.c", "mha_run.c", *beside, f"run_mha_{arguments}.c")
+    others = [*["mha_candle.c"] * with_candles, *["run_mha_v3.c"] * (arguments == NEWEST_LIST)]
+    return ("mha_arguments.c", "mha_run.c", *others, f"run_mha_{arguments}.c")
 
 
 @contextlib.contextmanager
@@ -268,7 +268,7 @@ def prepare_folder(
         )
     sources = source_times(crate) if crate is not None else {}
     wanted = archive_time(time.time_ns(), sources.values())
-    written = OutputFolder(folder, "folder for candle", FOLDER_RECORD, "--build-dir DIR", beside_others=True)
+    written = OutputFolder(folder, "folder for candle", FOLDER_RECORD, "--build-dir DIR", next_to_others=True)
     with made_archives(library, arguments, zig, modified_ns=wanted) as archives:
         written.write((*archives, *companions(library, f"{COMPANIONS}/")))
     made = tuple(root / file.place for file in archives)

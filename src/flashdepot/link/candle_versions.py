@@ -360,6 +360,6 @@ def kernel_actions(
     made = [(_API, (f"-Drun_mha={RUN_MHA}", *words), None), *((k.stem, words, k.unit) for k in kernels)]
     return tuple(
         action
-        for stem, told, unit in made
-        for action in cuda_actions(compilers, f"candle-{stem}", PLACE, f"{stem}.cu", recipe.flags[PLACE], told, unit)
+        for stem, words, unit in made
+        for action in cuda_actions(compilers, f"candle-{stem}", PLACE, f"{stem}.cu", recipe.flags[PLACE], words, unit)
     )

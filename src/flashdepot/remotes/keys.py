@@ -76,12 +76,12 @@ def require_name(name: str) -> None:
         raise UsageError(f"'{name[:80]}' is not a name for a key: letters, digits, '.', '_' and '-', at most 64.")
 
 
-def _write(key: SigningKey, beside: Path) -> Path:
+def _write(key: SigningKey, place: Path) -> Path:
     """Write a private key, whole and on the disk, into a file that only this user reads; nothing is left of a failure.
 
-    :param beside: the file whose place :func:`_put` gives it.
+    :param place: the file whose place :func:`_put` gives it.
     """
-    path = beside.with_name(f"{beside.name}.tmp")
+    path = place.with_name(f"{place.name}.tmp")
     with disk_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         path.unlink(missing_ok=True)

@@ -228,16 +228,16 @@ class Making:
                 if takes < seconds / 2:
                     yield Alternative(f"--profile {name}", takes)
 
-    def _outlook(self, selection: Selection, beside: Sequence[Job] = ()) -> Outlook:
+    def _outlook(self, selection: Selection, others: Sequence[Job] = ()) -> Outlook:
         jobs = usual_jobs(selection, len(self.need.request.gpus), Options().front_end)
-        return foresee([*beside, *jobs], (), _capacity(self.limits))
+        return foresee([*others, *jobs], (), _capacity(self.limits))
 
 
 def _capacity(limits: Limits) -> Capacity:
     if limits.farm is not None:
         return Capacity(max(1, min(limits.jobs or limits.farm.slots, limits.farm.slots)), limits.farm.memory)
     jobs = limits.jobs or usable_cores()
-    return Capacity(jobs, limits.memory) if limits.memory else Capacity.beside_others(jobs, usable_memory())
+    return Capacity(jobs, limits.memory) if limits.memory else Capacity.next_to_others(jobs, usable_memory())
 
 
 class _Fetching(Events):

@@ -190,8 +190,8 @@ def _published(judged: Judged, plan: Plan) -> Choice:
     source = f"{candidate.origin}:{wheel.source}" if candidate.origin is Origin.COMMUNITY else wheel.source
     address = WheelAddress(source, candidate.name, wheel.url, wheel.sha256, wheel.size)
     seen = "" if judged.verified else _UNSEEN
-    doubt = f"; its bytes must tell: {judged.reasons[0].text}" if judged.reasons else ""
-    why = f"the first of {len(plan.ranked)} that may be taken, of {plan.considered:,}{doubt}{seen}"
+    uncertain = f"; its bytes must tell: {judged.reasons[0].text}" if judged.reasons else ""
+    why = f"the first of {len(plan.ranked)} that may be taken, of {plan.considered:,}{uncertain}{seen}"
     return Choice(address, why, lock=Lock.of(candidate, plan.facts))
 
 

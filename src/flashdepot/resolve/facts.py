@@ -186,6 +186,6 @@ class Given(msgspec.Struct, frozen=True):
     def environment(self) -> tuple[HostRecord, Environment]:
         """The record as it was found, and the facts with those in their place that were named."""
         named, saved = self.named, self.saved
-        told_all = self.python is None and named.torch is not None and named.python_tag is not None
-        found = saved or wheel_facts(self.python, environment=not told_all, gpus=not named.gpu)
+        names_all = self.python is None and named.torch is not None and named.python_tag is not None
+        found = saved or wheel_facts(self.python, environment=not names_all, gpus=not named.gpu)
         return found, override(facts_of(found, recorded=saved is not None), named)

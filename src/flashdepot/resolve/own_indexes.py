@@ -138,10 +138,10 @@ def _judged(request: WheelRequest, row: IndexedWheel, source: str, wanted: Selec
 
 
 def _lacks(row: IndexedWheel, wanted: Selection) -> Diagnosis | None:
-    if besides := sorted(set(row.families) - set(wanted.families)):
-        text = f"It has kernels of {', '.join(besides)} too, which were not asked for."
+    if more := sorted(set(row.families) - set(wanted.families)):
+        text = f"It has kernels of {', '.join(more)} too, which were not asked for."
         fix = 'Ask for them: families = "all" in flashdepot.toml.'
-        return Diagnosis.misfit("selection", ", ".join(besides), row.version, text, fix)
+        return Diagnosis.misfit("selection", ", ".join(more), row.version, text, fix)
     if row.covers(wanted):
         return None
     missing = sorted({*map(str, wanted.units)} - row.units) + sorted(f.value for f in wanted.features - row.features)

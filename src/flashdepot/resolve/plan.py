@@ -206,7 +206,9 @@ class OwnWheels:
         self, library: LibraryRequest, host: HostRecord, depot: Depot, capacity: Capacity | None = None
     ) -> None:
         self.library, self.host, self._depot = library, host, depot
-        self.capacity = capacity or Capacity.beside_others(host.cores or usable_cores(), host.memory or usable_memory())
+        self.capacity = capacity or Capacity.next_to_others(
+            host.cores or usable_cores(), host.memory or usable_memory()
+        )
         self._needs: dict[object, Need | None] = {}
         self._there: dict[object, tuple[Origin, Manifest] | None] = {}
 

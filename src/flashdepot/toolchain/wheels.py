@@ -66,7 +66,7 @@ class Pinned(msgspec.Struct, frozen=True):
 
         def fetched() -> Iterator[Path]:
             for wheel in self.wheels:
-                place, progress = _beside(folder) / wheel.filename, on_file(wheel.filename)
+                place, progress = _part_of(folder) / wheel.filename, on_file(wheel.filename)
                 yield fetch(wheel.project, wheel.filename, wheel.sha256, place, on_progress=progress)
                 place.unlink()
 
@@ -90,7 +90,7 @@ def unpack_together(
 
     from flashdepot.files.archive import unpack  # noqa: PLC0415
 
-    unpacked = _beside(folder) / "unpacked"
+    unpacked = _part_of(folder) / "unpacked"
     try:
         for archive in archives:
             unpack(archive, unpacked, keep=keep, pass_over_links=pass_over_links)
@@ -98,10 +98,10 @@ def unpack_together(
                 shutil.copytree(top, folder, dirs_exist_ok=True, copy_function=shutil.move)
             shutil.rmtree(unpacked)
     finally:
-        shutil.rmtree(_beside(folder), ignore_errors=True)
+        shutil.rmtree(_part_of(folder), ignore_errors=True)
 
 
-def _beside(folder: Path) -> Path:
+def _part_of(folder: Path) -> Path:
     """Where what goes into a folder is made ready; as much its own: another process may be doing the same."""
     return folder.with_name(f"{folder.name}.part")
 

@@ -280,8 +280,8 @@ def optional_files(wheel: Path, binaries: Iterable[Binary]) -> frozenset[str]:
             if name is not None and name not in reached:
                 reached.add(name)
                 queue.append(name)
-    beside = {PurePosixPath(name).parts[0] for name in reached}
-    return data | {name for name in found.keys() - reached if PurePosixPath(name).parts[0] in beside}
+    together = {PurePosixPath(name).parts[0] for name in reached}
+    return data | {name for name in found.keys() - reached if PurePosixPath(name).parts[0] in together}
 
 
 def _imported(archive: zipfile.ZipFile, modules: Iterable[str]) -> Iterator[str]:

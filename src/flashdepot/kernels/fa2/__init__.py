@@ -138,10 +138,10 @@ class Fa2Layout:
 
     def sources(self, files: PlainFiles) -> Iterable[str]:
         """The folder of the units, the ``.cpp`` files next to it, CUTLASS's ``include``, and what wheels take."""
-        beside = [
+        others = [
             name for name in files.below(_C_DIR) if name.endswith(".cpp") and name.count("/") == _C_DIR.count("/") + 1
         ]
-        return (SOURCE_DIR, CUTLASS_INCLUDE, *beside, "flash_attn", "LICENSE", "README.md", "AUTHORS")
+        return (SOURCE_DIR, CUTLASS_INCLUDE, *others, "flash_attn", "LICENSE", "README.md", "AUTHORS")
 
 
 DATA = Path(__file__).with_name("sdists.toml")

@@ -117,8 +117,8 @@ class Fa3Layout:
 
     def sources(self, files: PlainFiles) -> Iterable[str]:
         """The folder of the kernels, and CUTLASS."""
-        beside = (name for name in files.below(SOURCE_DIR) if name.endswith((".h", ".hpp", ".cu")))
-        return (*beside, CUTLASS_INCLUDE)
+        others = (name for name in files.below(SOURCE_DIR) if name.endswith((".h", ".hpp", ".cu")))
+        return (*others, CUTLASS_INCLUDE)
 
 
 @cache
