@@ -101,8 +101,8 @@ class Passages(msgspec.Struct):
         quoted = any(first <= len(before) and len(before) + len(found) <= last for first, last in inside)
         if not (alone or title) and self._is_among_others(begin, states=bool(states), in_step=in_step):
             said = strip_prefixes(line.lstrip(" #/*").encode())
-            told = quoted and not (_OF_MESSAGES.search(line) or self._is_in_source(begin, states=bool(states)))
-            raised = (_RAISED.match(said) is not None or told) and not _ROW.match(self._line(begin))
+            by_person = quoted and not (_OF_MESSAGES.search(line) or self._is_in_source(begin, states=bool(states)))
+            raised = (_RAISED.match(said) is not None or by_person) and not _ROW.match(self._line(begin))
             return Voice.DOUBTFUL if raised else Voice.WRITTEN
         if states or before.endswith(": "):
             quoting = line[: states[-1]] if states else before
