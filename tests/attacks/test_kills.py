@@ -272,7 +272,7 @@ class Sharers:
                 self.report.problems.append(f"{check.__name__}: {type(error).__name__}: {error}")
 
     def _look_at_keys(self) -> None:
-        key = choose_key(self.settings, None, {})
+        key = choose_key(self.settings)
         known = [one for one in self.settings.trusted_keys() if one.key.id == key.public.id]
         if not known or known[0].revoked is not None:
             raise AssertionError("the key that signs is not trusted")
@@ -307,7 +307,7 @@ class Sharers:
             shutil.rmtree(self.reader.depot, ignore_errors=True)
             with contextlib.suppress(FileNotFoundError):
                 (self.reader.settings / "flashdepot" / "keys.toml").unlink()
-            self.reader.run("keys", "trust", str(choose_key(self.settings, None, {}).public))
+            self.reader.run("keys", "trust", str(choose_key(self.settings).public))
             self.reader.run("remote", "add", "team", self.remote.as_uri(), "--timeout", "60")
             self.builder.push("--to", "team")
         elif self.chance.random() < 0.7:

@@ -107,16 +107,11 @@ def test_a_list_of_keys_that_is_damaged_opens_nothing(text, settings, unsigned_i
         read_index_record(unsigned_index)
 
 
-@pytest.mark.parametrize("way", ["only", "named", "file", "pem", "renamed", "trusted again by another name"])
-def test_a_revoked_key_of_ones_own_signs_nothing(way, settings) -> None:
+@pytest.mark.parametrize("way", ["only", "file", "pem", "renamed", "trusted again by another name"])
+def test_a_revoked_key_of_ones_own_signs_nothing(way, settings, monkeypatch) -> None:
     made = new_key(settings, "ci", None)
-    environment, name = {}, None
-    if way == "named":
-        name = "ci"
-    elif way == "file":
-        environment = {"FLASHDEPOT_SIGNING_KEY": str(made.path)}
-    elif way == "pem":
-        environment = {"FLASHDEPOT_SIGNING_KEY": made.path.read_text()}
+    if way in {"file", "pem"}:
+        monkeypatch.setenv("FLASHDEPOT_SIGNING_KEY", str(made.path) if way == "file" else made.path.read_text())
     elif way == "renamed":
         made.path.rename(made.path.with_name("other.pem"))
     settings.revoke(made.public.id[:10])
@@ -124,11 +119,11 @@ def test_a_revoked_key_of_ones_own_signs_nothing(way, settings) -> None:
         with pytest.raises(UsageError, match="was revoked"):
             settings.trust(TrustedKey(PublicKey("other", made.public.public)))
     with pytest.raises(UsageError, match=r"was revoked on .*, and signs nothing") as caught:
-        choose_key(settings, name, environment)
+        choose_key(settings)
     assert "flashdepot keys rotate ci" in caught.value.hint
     if way == "only":
         new = rotate_key(settings, "ci", 30, None)
-        assert choose_key(settings, None, {}).public == new.public
+        assert choose_key(settings).public == new.public
         assert [known.revoked is not None for known in settings.trusted_keys()] == [True, False]
 
 
@@ -190,7 +185,7 @@ def killed_at(step, make, settings):
 
 
 def signs(settings):
-    key = choose_key(settings, None, {})
+    key = choose_key(settings)
     known = [one for one in settings.trusted_keys() if one.key.id == key.public.id]
     assert known and known[0].revoked is None, f"{key.public.name} signs and is not trusted"
 

@@ -303,7 +303,7 @@ def read_inside(read: Callable[[Any], object]) -> Callable[[bytes, Path], object
     return lambda data, _folder: read(parse_json(data, "a record"))
 
 
-def sealed(data: object) -> bytes:
+def in_record(data: object) -> bytes:
     """A record around some data, as it is on the disk."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "record.json")
@@ -358,14 +358,14 @@ READERS = {
         Reader("manifest", lambda: (manifest_text(make_manifest()),), read_inside(Manifest.from_json), RECORD_REFUSALS),
         Reader(
             "artifact",
-            lambda: (sealed({"schema": 3, "manifest": make_manifest().to_json(), "created": 1.0}),),
+            lambda: (in_record({"schema": 3, "manifest": make_manifest().to_json(), "created": 1.0}),),
             _file(f"{make_manifest().recipe_key}.json", read_artifact),
             RECORD_REFUSALS,
         ),
         Reader("action", action_seeds, read_inside(ActionRecord.from_json), RECORD_REFUSALS),
         Reader(
             "intent",
-            lambda: (sealed({"schema": ACTION_SCHEMA, "intent_key": "b" * 64, "actions": ["a" * 64]}),),
+            lambda: (in_record({"schema": ACTION_SCHEMA, "intent_key": "b" * 64, "actions": ["a" * 64]}),),
             _file(f"{'b' * 64}.json", read_intent),
             RECORD_REFUSALS,
         ),

@@ -7,7 +7,6 @@ import os
 import platform
 import re
 import shlex
-from collections.abc import Mapping
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -107,14 +106,12 @@ def _put(written: Path, path: Path) -> None:
         sync_folder(path.parent)
 
 
-def choose_key(
-    settings: UserSettings, name: str | None = None, environment: Mapping[str, str] = os.environ
-) -> SigningKey:
-    """The key to sign with: the one that is named, else that of ``FLASHDEPOT_SIGNING_KEY``, else the only one there is.
+def choose_key(settings: UserSettings) -> SigningKey:
+    """The key to sign with: that of ``FLASHDEPOT_SIGNING_KEY``, else the only one there is.
 
     The variable has a path, or the PEM itself; :raises UsageError: when there is none, or several, or it was revoked.
     """
-    key = _chosen(settings, name, environment)
+    key = _chosen(settings)
     for known in settings.trusted_keys():
         if known.key.id == key.public.id and known.revoked is not None:
             raise UsageError(
@@ -125,15 +122,11 @@ def choose_key(
     return key
 
 
-def _chosen(settings: UserSettings, name: str | None, environment: Mapping[str, str]) -> SigningKey:
-    value = environment.get(VARIABLE, "")
-    if name is None and value:
+def _chosen(settings: UserSettings) -> SigningKey:
+    if value := os.environ.get(VARIABLE, ""):
         if value.lstrip().startswith("-----BEGIN"):
             return SigningKey.parse("environment", value.encode(), VARIABLE)
         return SigningKey.read(Path(value))
-    if name is not None:
-        require_name(name)
-        return SigningKey.read(_place(settings, name))
     found = settings.own_keys()
     if not found:
         raise UsageError(

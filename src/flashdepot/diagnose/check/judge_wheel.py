@@ -18,48 +18,37 @@ from flashdepot.fit.needs import READERS, DriverNeed, PythonNeed, libc_of_tag
 from flashdepot.fit.rules import ask
 from flashdepot.model.diagnosis import Reasons, verdict_of
 from flashdepot.model.target import Version
-from flashdepot.model.wheel import WheelName
+from flashdepot.model.wheel import BuiltFor, WheelName
 
-_TORCH = re.compile(r"torch(\d+\.\d+)")
-_CUDA = re.compile(r"cu(\d\d)\d?(?!\d)")
-_ABI = re.compile(r"cxx11abi(TRUE|FALSE)", re.IGNORECASE)
 _FIX = "It is not what its name says: take it from where it was first published, or another build."
 
 
 def judge_claims(file_name: str, binaries: Iterable[Binary]) -> list[Evidence]:
     """Contradictions between a wheel's file name (``+cu12torch2.8cxx11abiTRUE``) and its bytes; none is good news."""
-    local = file_name.partition("+")[2].partition("-")[0]
+    claimed = BuiltFor.parse(file_name.partition("+")[2].partition("-")[0])
     return [
-        Evidence(Outcome.DAMAGED, "name", seen, has, binary.name, _FIX)
+        Evidence(Outcome.DAMAGED, "name", f"the name says {said}", has, binary.name, _FIX)
         for binary in binaries
-        for seen, has in (*_torch(local, binary), *_cuda(local, binary), *_abi(local, binary))
+        for said, has in _contradictions(claimed, binary)
     ]
 
 
-def _torch(local: str, binary: Binary) -> Iterator[tuple[str, str]]:
-    claim = _TORCH.search(local)
-    if claim is None:
-        return
-    claimed = Version(claim[1])
-    for symbol in sorted(binary.torch_symbols):
-        span = span_of(symbol)
-        if span is not None and not span[0] <= claimed <= span[1]:
-            yield f"the name says torch {claimed}", f"it takes {symbol}, which torch {span[0]} to {span[1]} has"
-            return
-
-
-def _cuda(local: str, binary: Binary) -> Iterator[tuple[str, str]]:
-    claim = _CUDA.search(local)
+def _contradictions(claimed: BuiltFor, binary: Binary) -> Iterator[tuple[str, str]]:
+    if "." in claimed.torch:
+        torch = Version(".".join(claimed.torch.split(".")[:2]))
+        for symbol in sorted(binary.torch_symbols):
+            span = span_of(symbol)
+            if span is not None and not span[0] <= torch <= span[1]:
+                yield f"torch {torch}", f"it takes {symbol}, which torch {span[0]} to {span[1]} has"
+                break
+    cuda = claimed.cuda.partition(".")[0]
     for name in binary.needed:
-        if claim is not None and cuda_of_runtime(name) not in {None, int(claim[1])}:
-            yield f"the name says CUDA {int(claim[1])}", f"it needs {name}"
-
-
-def _abi(local: str, binary: Binary) -> Iterator[tuple[str, str]]:
-    claim = _ABI.search(local)
+        if cuda and cuda_of_runtime(name) not in {None, int(cuda)}:
+            yield f"CUDA {cuda}", f"it needs {name}"
     taken = None if binary.is_windows else abi_of(binary.torch_symbols)
-    if claim is not None and taken is not None and taken != (claim[1].upper() == "TRUE"):
-        yield f"the name says {claim[0]}", f"its symbols are of the {'C++11' if taken else 'old C++'} ABI"
+    if claimed.cxx11_abi is not None and taken not in {None, claimed.cxx11_abi}:
+        has = f"its symbols are of the {'C++11' if taken else 'old C++'} ABI"
+        yield f"cxx11abi{str(claimed.cxx11_abi).upper()}", has
 
 
 _EXTENSION = re.compile(r".+\.(?:cpython-|cp)(\d)(\d+)(t?)d?-[\w-]+\.(?:so|pyd)")
