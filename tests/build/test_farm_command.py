@@ -14,6 +14,7 @@ import flashdepot
 from flashdepot.build.cluster import connect
 from flashdepot.cli.app import app
 from flashdepot.errors import FlashdepotError, NetworkError, UsageError
+from flashdepot.model.limits import joined
 from support.farm import NEEDS_DASK, PACKAGE, Farm, wait_for
 from support.toolkits import StandIns, make_stand_ins
 from support.tools import run_program
@@ -99,7 +100,7 @@ def test_without_the_extra_it_is_said_how_to_install_it(tmp_path, monkeypatch) -
     monkeypatch.setitem(sys.modules, "distributed", None)
     error = refused(tmp_path, "--farm", "tcp://127.0.0.1:8786")
     assert error.exit_code == 3
-    assert error.hint == "Install it: pip install 'flashdepot[farm]'"
+    assert error.hint == f"Install it: {joined([sys.executable, '-m', 'pip', 'install', 'flashdepot[farm]'])}"
 
 
 def refused(folder: Path, *words: str) -> FlashdepotError:

@@ -3,9 +3,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from flashdepot.cli.app import app
 from flashdepot.errors import UsageError
-from flashdepot.model.limits import duration, parse_size, size
+from flashdepot.model.limits import duration, joined, parse_size, size
 from support.toolkits import make_host
 from support.tools import assert_ends, flashdepot_in, posix, run_program
 from support.tools import flashdepot_here as flashdepot
@@ -266,6 +268,14 @@ def test_sizes_and_times_are_said_as_people_say_them() -> None:
 def test_gc_says_why_nothing_was_freed_and_what_frees_more(tmp_path) -> None:
     done = flashdepot("depot", "gc", "--older-than", "0", "--yes", "--depot", tmp_path)
     assert_ends(done, 0, "what was used in the last hour", "flashdepot depot clean --all")
+
+
+def test_a_bucket_without_its_package_is_added_with_the_command_that_installs_it(tmp_path, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("APPDATA", str(tmp_path))
+    said = CliRunner().invoke(app, ["remote", "add", "team", "s3://bucket/v1"]).stderr
+    assert f" {joined([sys.executable, '-m', 'pip', 'install', 'flashdepot[remote]'])}\n" in said
 
 
 def test_a_remote_may_be_named_by_a_folder_that_is_there(tmp_path) -> None:

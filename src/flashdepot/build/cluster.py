@@ -30,7 +30,7 @@ from flashdepot.errors import (
     UsageError,
 )
 from flashdepot.files.documents import read_json
-from flashdepot.model.limits import Farm
+from flashdepot.model.limits import Farm, install_extra
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -200,7 +200,7 @@ def connect(farm: str) -> Cluster:
     except ImportError as error:
         raise MissingToolError(
             "--farm needs Dask, and the package that speaks with it is not installed.",
-            hint="Install it: pip install 'flashdepot[farm]'",
+            hint=f"Install it: {install_extra('farm')}",
         ) from error
     for name in ("distributed", "tornado", "asyncio"):  # one display of progress: what matters our errors say
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)

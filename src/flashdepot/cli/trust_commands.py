@@ -13,12 +13,13 @@ import click
 from flashdepot.cli.app import Commands
 from flashdepot.cli.common import View, command, configured_remotes, flag, option, say
 from flashdepot.cli.common import ask as ask_on_terminal
-from flashdepot.errors import UsageError
+from flashdepot.errors import MissingToolError, UsageError
 from flashdepot.files.trust import Consents, users_consents
 from flashdepot.model.codec import plain
 from flashdepot.model.remote import PATIENCE, PublicKey, RemoteSettings, TrustedKey, remote_settings
 from flashdepot.model.wheel import INDEX
 from flashdepot.remotes import keys as keyring
+from flashdepot.remotes.stores import open_store
 from flashdepot.remotes.user_settings import UserSettings, today
 from flashdepot.resolve.project import NAME, Project, find_project, read_project
 
@@ -126,6 +127,10 @@ def add(name: str, url: str, keys: tuple[str, ...], **settings: Any) -> View:
     users = UserSettings.of_this_user()
     said = [f"Added: {_line(added)}", *(f"Instead of: {_line(old)}" for old in users.remotes() if old.name == name)]
     users.add_remote(added)
+    try:
+        open_store(added)
+    except MissingToolError as error:  # others may have the package
+        said.append(f"{error.message} {error.hint}")
     if not (added.unsigned or keys or users.trusted_keys()):
         said.append("Nothing from it is trusted until you trust a key: flashdepot keys trust NAME:BASE64")
     return View({"status": "added", **plain(added)}, said=said)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import sys
 from collections.abc import Iterable
 from enum import Enum
+from importlib.util import find_spec
 
 import msgspec
 
@@ -98,6 +100,16 @@ class Limits(msgspec.Struct, frozen=True):
     keep_going: bool = False
     farm: Farm | None = None
     build: Compiling | None = None
+
+
+def install_extra(name: str) -> str:
+    """The command that adds an extra to the flashdepot that runs; pip finds that installed, as no index has the name."""
+    installer = (
+        [sys.executable, "-m", "pip", "install"]
+        if find_spec("pip")
+        else ["uv", "pip", "install", "--python", sys.executable]
+    )
+    return joined([*installer, f"flashdepot[{name}]"])
 
 
 def joined(words: Iterable[object]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from flashdepot.errors import FlashdepotError, MissingToolError, UsageError
 from flashdepot.host.python_environment import choose_python
+from flashdepot.model.limits import install_extra
 from flashdepot.process.run import Finished, run_python
 
 _MISSING = {
@@ -61,7 +62,7 @@ def draw(document: Mapping[str, Any], path: Path) -> None:
         from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415  (an extra, slow to import)
         from matplotlib.figure import Figure  # noqa: PLC0415
     except ImportError as error:
-        raise MissingToolError("A plot needs matplotlib.", hint="pip install 'flashdepot[plot]'") from error
+        raise MissingToolError("A plot needs matplotlib.", hint=install_extra("plot")) from error
     panels: dict[str, list[Mapping[str, Any]]] = {}
     for row in document["rows"]:
         name = f"{row['pass']}, head dim {row['head_dim']}{', causal' if row['causal'] else ''}"

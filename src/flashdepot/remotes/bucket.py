@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from flashdepot.errors import MissingToolError, NetworkError
+from flashdepot.model.limits import install_extra
 from flashdepot.model.remote import RemoteSettings
 from flashdepot.remotes.stores import DeniedError, Opened
 
@@ -49,7 +50,7 @@ class BucketBackend:
         except ImportError as error:
             raise MissingToolError(
                 f"The remote {remote.name} is a bucket, and the package for buckets is not installed.",
-                hint="Install it: pip install 'flashdepot[remote]'",
+                hint=f"Install it: {install_extra('remote')}",
             ) from error
         self._obstore = obstore
         self._errors, self._not_there, self._denied = BaseError, NotFoundError, PermissionDeniedError
