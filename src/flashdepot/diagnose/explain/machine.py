@@ -98,6 +98,8 @@ def vetoes(veto: str, line: str, facts: MachineFacts) -> bool:
         return _SIGNS["too_new"].search(line.encode()) is not None or _serves(line, facts)
     if veto == "newer-driver":
         return facts.driver.split(".")[0].isdigit() and int(facts.driver.split(".")[0]) >= _NEWEST_BRANCH
+    if veto == "newer-python":
+        return facts.python != "" and Version.parse(facts.python).numbers >= (3, 10)
     return False
 
 

@@ -17,7 +17,7 @@ from flashdepot.diagnose.explain.machine import MachineFacts, Package, package_o
 from flashdepot.diagnose.explain.passage import Passages, Voice
 from flashdepot.diagnose.explain.pattern import Pattern, Screen
 from flashdepot.diagnose.explain.rules import AMD_SIGNS, INSTALL_SIGNS, SENTENCES, SYMPTOM, WINDOWS_SIGNS, LogRule
-from flashdepot.diagnose.explain.source import is_shown, is_template
+from flashdepot.diagnose.explain.source import is_not_reached, is_shown, is_template
 from flashdepot.diagnose.explain.steps import Scene, Step, Story
 
 LINE_CAP = 4096
@@ -34,6 +34,9 @@ _WEIGHED = 50
 
 _NEAR = 400
 """Bytes before and behind a match that may take it back: in a longer line, other sentences stand next to it."""
+
+_SHOWN = 800
+"""Bytes before and behind a line in which a traceback shows the source around the line that failed."""
 
 _LEVELS_END = 80
 """Where in a line a logger's level stands: what is only a warning does not say for certain why a command failed."""
@@ -335,7 +338,8 @@ class _Piece(msgspec.Struct, frozen=True):
         for _ in range(_WEIGHED):
             if (found := pattern.search(text, end)) is None:
                 return best
-            if rule.takes(self.scene.at(found.end()), known=in_step):
+            raised = _NAMES_ERROR.match(text, begin_of_line(text, found.end())) is not None
+            if rule.takes(self.scene.at(found.end()), known=in_step, raised=raised):
                 weight = self._weigh(rule, pattern, found)
                 best = (weight, found) if weight > (best[0] if best else _Weight.NOTHING) else best
                 if weight is _Weight.PROVES:
@@ -348,7 +352,7 @@ class _Piece(msgspec.Struct, frozen=True):
         near, source = self._near(found), self._is_source(found)
         goes_on = _CONTINUES.match(self.chunk.text, end_of_line(self.chunk.text, found.end()))
         taken_back = goes_on or any(other.search(near) for other in (_DOES_WITHOUT, *rule.ignore))
-        if taken_back or (source and is_template(near)):
+        if taken_back or (source and (is_template(near) or self._is_not_reached(found))):
             return _Weight.NOTHING
         in_step = self.scene.at(found.start()) is not None
         sentence = pattern.is_sentence and not in_step
@@ -367,6 +371,10 @@ class _Piece(msgspec.Struct, frozen=True):
         begin = begin_of_line(text, found.end())
         return text[max(begin, found.start() - _NEAR) : min(end_of_line(text, found.end()), found.end() + _NEAR)]
 
+    def _is_not_reached(self, found: re.Match[bytes]) -> bool:
+        text, begin = self.chunk.text, begin_of_line(self.chunk.text, found.end())
+        return is_not_reached(text[begin : begin + _NEAR], text[max(0, begin - _SHOWN) : begin + _SHOWN])
+
     def _is_source(self, found: re.Match[bytes]) -> bool:
         """Whether the line is source that a traceback shows: a frame stands before it, or its number in it."""
         text = self.chunk.text
@@ -384,7 +392,7 @@ def _in_order(hits: Sequence[Hit]) -> tuple[Hit, ...]:
     hits = [hit for hit in hits if not any(other.is_reason_of(hit) for other in hits)]
     hidden = {(name, likely) for hit in hits for name in hit.rule.hides for likely in (hit.likely, True)}
     kept = [hit for hit in hits if (hit.rule.id, hit.likely) not in hidden]
-    of_classes = {hit.rule.id: hit for hit in reversed(kept)}
+    of_classes = {hit.rule.id: hit for hit in sorted(reversed(kept), key=lambda hit: hit.title)}
     return tuple(
         sorted(
             of_classes.values(),

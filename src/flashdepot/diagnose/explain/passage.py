@@ -41,7 +41,7 @@ _PROMPT = re.compile(
     r"(?:\([^\s()]+\) ?)*(?:[\w.-]+@[\w.-]+[:~ ][^$#%>]*)?[$%\u276f\u279c] \S|(?:PS )?[A-Z]:\\[^>]*> ?\S|>>> "
 )
 _RAISED = re.compile(
-    r"(?:E +)?(?:\S+:\d+(?::\d+)?: )?(?:(?:\w+\.)*(?:[A-Z]\w*)?(?:Error|Exception|Warning)|(?:fatal |catastrophic )?error): \S"
+    r"(?:E +)?(?:\S+:\d+(?::\d+)?: )?(?:(?:\w+\.)*(?:[A-Z]\w*)?(?:Error|Exception|Warning)|(?:[a-z_]\w*\.)+[A-Z]\w+|(?:fatal |catastrophic )?error): \S"
 )
 """A line that begins with an error's name, and behind the name's colon says more."""
 _STATES = re.compile(

@@ -164,26 +164,29 @@ class LogRule(msgspec.Struct, frozen=True, eq=False, kw_only=True, forbid_unknow
     own: bool = False
     warns: bool = False
     or_else: tuple[str, ...] = ()
-    veto: Literal["", "newer-gpu", "newer-driver"] = ""
+    veto: Literal["", "newer-gpu", "newer-driver", "newer-python"] = ""
 
     @property
     def texts(self) -> tuple[str, ...]:
         """All that is searched for in a whole log, next to the patterns."""
         return self.context + self.unless + self.unsure
 
-    def takes(self, step: Step | None, *, known: bool = False) -> bool:
+    def takes(self, step: Step | None, *, known: bool = False, raised: bool = False) -> bool:
         """Whether it can be what went wrong in a step.
 
         A log that has not said what runs rules nothing out, nor does a command by itself: what stands below it may be
         of another one that was left out.
 
         :param known: the step must be known to be one of its phases.
+        :param raised: the line begins with an error's name: where an installer resolves or fetches, it is of a build, whose
+            head was left out.
         """
         if step is None or not step.phase:
             return not known
         if step.command:
             return not known or step.phase in self.phases or (step.phase == "resolve" and "build" in self.phases)
-        return step.phase in self.phases and (not self.installers or step.installer in self.installers)
+        built = raised and step.installer and step.phase in ("resolve", "fetch") and "build" in self.phases
+        return (built or step.phase in self.phases) and (not self.installers or step.installer in self.installers)
 
     def is_all_of(self, steps: Sequence[Step]) -> bool:
         """Whether a log of these steps tells of nothing but its installers' work.
