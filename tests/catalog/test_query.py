@@ -17,6 +17,7 @@ from flashdepot.catalog.matrix import (
     summaries,
 )
 from flashdepot.catalog.published_files import PublishedFile, to_wheels
+from flashdepot.model.wheel import Interpreter
 from support.tools import assert_ends
 
 
@@ -45,8 +46,8 @@ def wheel(tag):
         (Filter(version="2.7.4.post1"), True),
         (Filter(version="2.7"), True),
         (Filter(version="2.7.4.post2"), False),
-        (Filter(python="cp310"), True),
-        (Filter(python="cp31"), False),
+        (Filter(python=Interpreter.parse("cp310")), True),
+        (Filter(python=Interpreter.parse("cp311")), False),
         (Filter(platform="win"), True),
         (Filter(platform="linux"), False),
         (Filter(source="ours"), True),
@@ -80,7 +81,7 @@ def test_a_wheel_that_names_only_the_major_version_of_cuda_is_for_all_of_it():
     ],
 )
 def test_tags_serve_the_interpreters_that_they_are_for(tag, interpreter, served):
-    assert serves(wheel(tag), interpreter) is served
+    assert serves(wheel(tag), Interpreter.parse(interpreter)) is served
 
 
 @pytest.mark.parametrize(

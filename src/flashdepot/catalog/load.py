@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import date, datetime
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 from msgspec.structs import asdict
 
 from flashdepot.errors import IntegrityError
 from flashdepot.model.candidate import PublishedWheel
-from flashdepot.model.codec import canonical_json
+from flashdepot.model.codec import Natural, canonical_json
 from flashdepot.model.wheel import BuiltFor, WheelName, canonical_name, filename_of_url
 
 SCHEMA = 1
@@ -42,9 +42,6 @@ class Listing(msgspec.Struct, frozen=True):
     wheels: tuple[PublishedWheel, ...]
 
 
-_Number = Annotated[int, msgspec.Meta(ge=0)]
-
-
 class _Schema(msgspec.Struct, frozen=True):
     schema: int
 
@@ -56,8 +53,8 @@ class _Packed(msgspec.Struct, frozen=True):
     names: list[tuple[str, str, str, tuple[str, ...], str, bool]]
     tags: list[tuple[str, str, str, str]]
     places: list[tuple[str, str, str]]
-    rows: tuple[list[_Number], list[_Number], list[_Number]]
-    sizes: list[_Number]
+    rows: tuple[list[Natural], list[Natural], list[Natural]]
+    sizes: list[Natural]
     sha256: list[str]
 
 

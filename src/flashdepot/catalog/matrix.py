@@ -9,23 +9,24 @@ import msgspec
 from packaging.version import Version
 
 from flashdepot.model.candidate import PublishedWheel
+from flashdepot.model.wheel import Interpreter, glibc_floor, platform_of, python_fits
 
 _CPYTHON = re.compile(r"cp(\d)(\d+)(t?)", re.ASCII)
-_ARCHITECTURES = {"x86_64": "x86-64", "amd64": "x86-64", "aarch64": "aarch64", "arm64": "aarch64"}
+_SYSTEMS = {"linux": "Linux", "windows": "Windows"}
 
 
 class Filter(msgspec.Struct, frozen=True):
     """What wheels must be. An empty field leaves it open.
 
     ``version``, ``torch`` and ``cuda`` mean what they spell, and what adds numbers to it: ``2.8`` is 2.8, 2.8.0 and
-    2.8.3.post1, but ``2.8.3`` is not 2.8.3.post1. A wheel that names only the major version of CUDA is for all of it. ``python`` is a tag such as ``cp312`` or ``cp313t``; wheels for the stable ABI serve it as well.
+    2.8.3.post1, but ``2.8.3`` is not 2.8.3.post1. A wheel that names only the major version of CUDA is for all of it. Wheels for the stable ABI serve ``python`` as well.
     ``platform`` is a part of the platform tag: ``win``, ``aarch64``, ``manylinux_2_28_x86_64``.
     """
 
     version: str = ""
     torch: str = ""
     cuda: str = ""
-    python: str = ""
+    python: Interpreter | None = None
     platform: str = ""
     source: str = ""
 
@@ -35,23 +36,16 @@ class Filter(msgspec.Struct, frozen=True):
             _is_or_within(wheel.version, self.version)
             and _is_or_within(wheel.torch, self.torch)
             and (_is_or_within(wheel.cuda, self.cuda) or wheel.cuda == self.cuda.partition(".")[0])
-            and (not self.python or serves(wheel, self.python))
+            and (self.python is None or serves(wheel, self.python))
             and self.platform in wheel.platform
             and self.source in {"", wheel.source}
         )
 
 
-def serves(wheel: PublishedWheel, tag: str) -> bool:
-    """Whether a wheel's Python and ABI tags serve an interpreter such as ``cp312`` or ``cp313t``.
-
-    A wheel for the stable ABI serves the CPython that it names and newer ones (PEP 425), but no free-threaded one.
-    """
-    abis, pythons = wheel.abi.split("."), wheel.python.split(".")
-    if "abi3" not in abis:
-        return tag in abis or (abis == ["none"] and tag in pythons)
-    wanted = _CPYTHON.fullmatch(tag)
-    oldest = min((_minor(m) for p in pythons if (m := _CPYTHON.fullmatch(p))), default=None)
-    return bool(wanted and oldest and not wanted[3] and _minor(wanted) >= oldest)
+def serves(wheel: PublishedWheel, python: Interpreter) -> bool:
+    """Whether a wheel's Python and ABI tags serve an interpreter, as :func:`python_fits` says of each pair."""
+    tags = ((tag, abi) for tag in wheel.python.split(".") for abi in wheel.abi.split("."))
+    return any(python_fits(tag, abi, python) for tag, abi in tags)
 
 
 def python_of(wheel: PublishedWheel) -> str:
@@ -66,13 +60,12 @@ def python_of(wheel: PublishedWheel) -> str:
 def platform_words(wheel: PublishedWheel) -> str:
     """System, processor and, where the tag tells, the oldest GNU libc: ``Linux x86-64, glibc 2.24``."""
     tags = wheel.platform.split(".")
-    machine = next((ours for theirs, ours in _ARCHITECTURES.items() if tags[0].endswith(theirs)), "")
-    system = "Windows" if tags[0].startswith("win") else "Linux" if "linux" in tags[0] else ""
-    if not machine or not system:
+    platform = platform_of(tags[0])
+    if platform is None or platform.system not in _SYSTEMS:
         return wheel.platform
-    floors = [(int(m[1]), int(m[2])) for tag in tags if (m := re.match(r"manylinux_(\d+)_(\d+)_", tag))]
-    floor = f" (glibc {'.'.join(map(str, min(floors)))})" if floors else ""
-    return f"{system} {machine}{floor}"
+    floors = [floor for floor in map(glibc_floor, tags) if floor is not None]
+    needs = f" (glibc {min(floors)})" if floors else ""
+    return f"{_SYSTEMS[platform.system]} {platform.machine.replace('_', '-')}{needs}"
 
 
 def package_words(wheel: PublishedWheel) -> str:
@@ -92,10 +85,6 @@ def by_version(text: str) -> Version:
 
 def _is_or_within(value: str, wanted: str) -> bool:
     return not wanted or value == wanted or (value.startswith(f"{wanted}.") and value[len(wanted) + 1].isdecimal())
-
-
-def _minor(match: re.Match[str]) -> tuple[int, int]:
-    return int(match[1]), int(match[2])
 
 
 class MatrixRow(msgspec.Struct, frozen=True):

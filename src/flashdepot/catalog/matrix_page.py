@@ -18,6 +18,7 @@ from flashdepot.facts.gpus import known_architectures
 from flashdepot.kernels import oldest_gpu
 from flashdepot.model.candidate import PublishedWheel
 from flashdepot.model.target import Architecture
+from flashdepot.model.wheel import OFFICIAL, Interpreter
 
 _HERE = Path(__file__).parent
 
@@ -50,7 +51,6 @@ _FIRST = 5
 """How many filters are shown at once: with these one wheel is found. The others are for looking around."""
 _PYTHON = _COLUMNS.index("Python")
 _LINKED = ("https://", "http://", "file://")
-_OFFICIAL = "official"
 _NOT_SAID = "not said"
 _NOT_KNOWN = "not known"
 
@@ -113,7 +113,7 @@ def _file_of_pytorchs_builds(row: MatrixRow) -> str:
     """
     wheel = row.wheels[0]
     machine = "aarch64" if wheel.platform.endswith("aarch64") else "x86_64"
-    if row.source != _OFFICIAL or not row.torch or not wheel.url.lower().startswith(_LINKED):
+    if row.source != OFFICIAL or not row.torch or not wheel.url.lower().startswith(_LINKED):
         return ""
     if wheel.platform.startswith("linux") and default_cxx11_abi(row.torch, "", machine) is not wheel.cxx11_abi:
         return ""
@@ -220,11 +220,13 @@ def _with_major(options: Iterable[_Option]) -> list[_Option]:
 def _pythons(table: list[MatrixRow]) -> list[_Option]:
     """Each Python, with the wheels for the stable ABI that it can use."""
     examples = {python_of(wheel): wheel for row in table for wheel in row.wheels}
-    labels = sorted((label for label in examples if not label.endswith("+")), key=python_order, reverse=True)
+    labels = sorted(
+        (label for label in examples if label[-1:] != "+" and "-" not in label), key=python_order, reverse=True
+    )
     options = []
     for label in labels:
-        tag = examples[label].abi
-        others = (other for other, wheel in examples.items() if other != label and serves(wheel, tag))
+        python = Interpreter.parse(examples[label].abi)
+        others = (other for other, wheel in examples.items() if other != label and serves(wheel, python))
         options.append(_Option(label, (label, *others)))
     return options
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def _filter(python: str, **wanted: str) -> Filter:
-    return Filter(python=str(Interpreter.named(python)) if python else "", **wanted)
+    return Filter(python=Interpreter.named(python) if python else None, **wanted)
 
 
 filter_options = into(
