@@ -10,7 +10,7 @@ import msgspec
 
 from flashdepot.model.codec import Digest, Natural, plain, read
 from flashdepot.model.manifest import Manifest
-from flashdepot.model.selection import Feature, Selection
+from flashdepot.model.selection import Feature
 from flashdepot.model.target import Architecture, Platform, Version
 from flashdepot.model.wheel import canonical_name
 
@@ -87,10 +87,6 @@ class IndexedWheel(IndexedFile, frozen=True, kw_only=True):
             flashdepot=manifest.flashdepot,
             **of_file,
         )
-
-    def covers(self, wanted: Selection) -> bool:
-        """Whether its library can do everything that one of ``wanted`` can."""
-        return self.units >= {*map(str, wanted.units)} and self.features >= wanted.features
 
 
 class IndexRecord(msgspec.Struct, frozen=True):

@@ -18,7 +18,7 @@ from flashdepot.model.candidate import Candidate, Judged, Origin, PublishedWheel
 from flashdepot.model.diagnosis import Diagnosis, Reasons, Verdict, verdict_of
 from flashdepot.model.index_record import RECORD_NAME, IndexedWheel, IndexRecord
 from flashdepot.model.selection import Selection
-from flashdepot.model.wheel import FLASH_ATTN, INDEX, WheelName, numbers_of
+from flashdepot.model.wheel import FLASH_ATTN, INDEX, WheelName, version_key
 from flashdepot.resolve.rules import judge
 from flashdepot.resolve.times import fetch_seconds
 
@@ -60,7 +60,7 @@ def index_candidates(request: WheelRequest, wanted: Sequence[Selection]) -> Iter
         if best := next(filter(None, fitting), []):
             yield from best
         elif rows:
-            yield min(judged[-1], key=_distance)
+            yield max(judged[-1], key=lambda one: (-len(one.reasons), version_key(one.candidate.wheel.version)))
 
 
 def read_index_record(address: str) -> IndexRecord:
@@ -142,9 +142,9 @@ def _lacks(row: IndexedWheel, wanted: Selection) -> Diagnosis | None:
         text = f"It has kernels of {', '.join(more)} too, which were not asked for."
         fix = 'Ask for them: families = "all" in flashdepot.toml.'
         return Diagnosis.misfit("selection", ", ".join(more), row.version, text, fix)
-    if row.covers(wanted):
-        return None
     missing = sorted({*map(str, wanted.units)} - row.units) + sorted(f.value for f in wanted.features - row.features)
+    if not missing:
+        return None
     text = f"It lacks {len(missing)} of the kernels and features that are wanted, such as {missing[0]}."
     fix = "Ask for less (--profile inference, say), or publish a wheel that has them."
     return Diagnosis.misfit("selection", missing[0], row.version, text, fix)
@@ -163,12 +163,6 @@ def _published(row: IndexedWheel, source: str) -> PublishedWheel:
         seen=True,
         sass=tuple(map(str, row.sass)),
     )
-
-
-def _distance(judged: Judged) -> tuple[int, int]:
-    """Fewer reasons first, of those the newer version: versions sort by only their numbers here."""
-    release = numbers_of(judged.candidate.wheel.version)
-    return len(judged.reasons), -sum(number * 1000 ** (3 - place) for place, number in enumerate(release[:4]))
 
 
 def _hint(what: str) -> str:
