@@ -83,7 +83,7 @@ def test_the_depot_takes_the_newest_of_two_libraries_that_serve_alike(tmp_path, 
         depot.artifacts.store(replace(named(name), files=()), {})
     for name in ("new", "middle", "old"):
         assert depot.find(make_request()).taken == replace(named(name), files=())
-        depot.artifacts.remove(digest_of(name))
+        depot.layout.artifact(digest_of(name)).unlink()
 
 
 def test_what_a_named_compiler_made_serves_only_who_names_the_same():

@@ -302,6 +302,6 @@ def test_a_lock_pins_a_stored_library_too(command, published, depot, environment
     write_lock(tmp_path / LOCK_NAME, Lock.of(stored, Environment()))
     planned = command("--locked", "--dry-run", "--json")
     assert json.loads(planned.out)["recipe_key"] == manifest.recipe_key
-    depot.artifacts.remove(manifest.recipe_key)
+    depot.layout.artifact(manifest.recipe_key).unlink()
     done = command("--locked")
     assert_ends(done, 3, "flashdepot lock --upgrade")

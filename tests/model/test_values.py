@@ -193,14 +193,6 @@ def test_a_head_dim_that_upstream_lacks_is_refused_with_the_one_that_serves_it()
     assert "--head-dims 96 --features uneven_k" in caught.value.hint
 
 
-def test_a_selection_covers_another_only_with_all_its_units_and_features() -> None:
-    full = select(s.PROFILES["full"], tree())
-    quick = select(s.PROFILES["quick"], tree())
-    assert full.covers(quick)
-    assert not quick.covers(full)
-    assert not quick.covers(Selection(quick.units, frozenset({Feature.ALIBI})))
-
-
 def test_a_selection_survives_its_json() -> None:
     full = select(s.PROFILES["inference"], tree())
     assert read(full.to_json(), Selection) == full

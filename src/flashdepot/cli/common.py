@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import msgspec
@@ -284,12 +284,12 @@ def complain(error: FlashdepotError) -> None:
         sys.stderr.write("".join(f"  {line}\n" for line in printable(error.hint).split("\n")))
 
 
-def coloured(text: str, colour: str, stream: IO[str] | None = None) -> str:
-    """A text in bold and a colour, where the stream (standard error) is a terminal and the user wants colours.
+def coloured(text: str, colour: str) -> str:
+    """A text in bold and a colour, where standard error is a terminal and the user wants colours.
 
     ``NO_COLOR`` is that of https://no-color.org.
     """
-    shows = (stream or sys.stderr).isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    shows = sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     return click.style(text, fg=colour, bold=True) if shows else text
 
 

@@ -116,13 +116,6 @@ class Artifacts:
         )
         raise UsageError(f"'{key}': {problem} {key}.", hint="'flashdepot depot ls' lists them.")
 
-    def remove(self, recipe_key: str) -> bool:
-        """Remove a manifest, so that gc frees its files; :returns: whether there was one."""
-        with disk_errors(self._layout.root), contextlib.suppress(FileNotFoundError):
-            self._layout.artifact(recipe_key).unlink()
-            return True
-        return False
-
     def files(self) -> Iterator[Path]:
         """The file of every manifest there is, in order."""
         found = inside(self._layout.root / "artifacts")

@@ -135,12 +135,12 @@ class Depot:
 
         return export(manifest, self.libraries.source(manifest), destination)
 
-    def lock(self, key: str, on_wait: Callable[[], None] | None = None) -> AbstractContextManager[HeldLock]:
+    def lock(self, key: str) -> AbstractContextManager[HeldLock]:
         """See :func:`flashdepot.files.locks.lock_file`."""
         from flashdepot.files.locks import lock_file  # noqa: PLC0415
 
         self.layout.prepare()
-        return lock_file(self.layout.lock(key), on_wait)
+        return lock_file(self.layout.lock(key))
 
     def try_lock(self, key: str) -> HeldLock | None:
         """See :func:`flashdepot.files.locks.try_lock_file`."""

@@ -85,10 +85,6 @@ class Selection(msgspec.Struct, frozen=True):
     units: frozenset[Unit]
     features: frozenset[Feature]
 
-    def covers(self, wanted: Selection) -> bool:
-        """Whether a library of this selection can do everything that one of ``wanted`` can."""
-        return self.units >= wanted.units and self.features >= wanted.features
-
     @property
     def families(self) -> tuple[str, ...]:
         """The names of the families that its units are of, sorted."""

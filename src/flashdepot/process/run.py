@@ -123,7 +123,6 @@ def run(
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
     timeout: float = 120,
-    stdin: str = "",
     encoding: str | None = None,
     may_ask: bool = False,
 ) -> Finished:
@@ -132,24 +131,22 @@ def run(
     What it left running is not waited for, and ends with this process.
 
     :param timeout: seconds after which it is killed.
-    :param encoding: of what it reads and writes; that of the locale when ``None``.
+    :param encoding: of what it writes; that of the locale when ``None``.
     :param may_ask: it may ask at the terminal, and therefore is not bound to end when this process is killed.
     """
     trace(joined(arguments))
     # Files, not pipes: a pipe ends only when the last process that inherited it does.
     with contextlib.ExitStack() as files:
         try:
-            given, stdout, stderr = (files.enter_context(_text_file(encoding)) for _ in range(3))
+            stdout, stderr = (files.enter_context(_text_file(encoding)) for _ in range(2))
         except OSError as error:
             raise not_run(arguments[0], error) from error
-        given.write(stdin)
-        given.seek(0)
         try:
             child = subprocess.Popen(
                 list(arguments),
                 cwd=cwd,
                 env=dict(env) if env is not None else None,
-                stdin=given,
+                stdin=subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stderr,
                 **({} if may_ask else bound()),
