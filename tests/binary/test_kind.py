@@ -75,7 +75,7 @@ def test_what_a_library_exports_and_needs_agrees_with_lief_and_nm(tmp_path) -> N
         assert {s.name for s in symbols if s.exported} == {str(s.name) for s in theirs.exported_symbols} == {"f"}
         assert {s.name for s in symbols if not s.defined} == {line.split()[-1].split("@")[0] for line in undefined}
         assert list(ours.needed) == [str(name) for name in theirs.libraries]
-        assert (ours.soname, ours.run_paths, ours.machine) == ("libx.so.3", ("$ORIGIN/../a", "/b"), "x86_64")
+        assert (ours.run_paths, ours.machine) == (("$ORIGIN/../a", "/b"), "x86_64")
         assert {s.name for s in ours.sections} <= {str(s.name) for s in theirs.sections}
         libc_floor = version_floor(ours.version_needs, "GLIBC")
     assert libc_floor is not None

@@ -121,7 +121,6 @@ def test_another_toolkit_recompiles_everything(project, tmp_path) -> None:
 def test_the_shared_library_exports_its_own_symbols_and_needs_only_the_c_library(quick_library) -> None:
     shared = quick_library / "lib/shared/libflashattention.so"
     facts = read_shared_library(shared)
-    assert facts.soname == "libflashattention.so.1"
     assert {"fa_fwd", "fa_bwd", "fa_build_info", "fa_last_error"} <= facts.exported
     assert all(name.startswith("fa_") for name in facts.exported)
     assert not [n for n in facts.needed if any(w in n for w in ("cuda", "stdc++", "torch", "python", "gcc_s"))]

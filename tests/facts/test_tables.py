@@ -12,8 +12,8 @@ from packaging.version import Version as Release
 
 from flashdepot.diagnose.explain.machine import built_for
 from flashdepot.errors import UsageError
-from flashdepot.facts import COPIES, about_torch_symbols, read_table, torch_symbols
-from flashdepot.facts.gpus import known_architectures, parse_architecture, parse_architectures
+from flashdepot.facts import COPIES, about_torch_symbols, read_table, table, torch_symbols
+from flashdepot.facts.gpus import parse_architecture, parse_architectures
 from flashdepot.model.target import Architecture, Version, spell
 from support.tools import run_program
 
@@ -107,9 +107,9 @@ def test_a_name_that_is_not_known_is_refused_with_what_is_expected(text) -> None
 
 
 def test_no_two_architectures_share_a_name() -> None:
-    for known in known_architectures():
-        for name in known.names:
-            assert parse_architecture(name) == known.architecture
+    for row in table("gpus")["architecture"]:
+        for name in row["names"]:
+            assert parse_architecture(name) == Architecture.parse(row["capability"])
 
 
 TORCH_SYMBOLS: Any = runpy.run_path(str(ROOT / "scripts/torch_symbols.py"))

@@ -155,7 +155,7 @@ def read_elf(data: bytes, folder: Path) -> object:
     if data[:4] == b"\x7fELF":
         elf = ElfFile(Window.of(data, "lib.so"))
         if elf.readable:
-            _ = (list(elf.symbols()), elf.sections, elf.soname, elf.run_paths, elf.version_needs)
+            _ = (list(elf.symbols()), elf.sections, elf.run_paths, elf.version_needs)
             _ = elf.version_definitions
     _file("library.so", undefined_symbols)(data, folder)
     return _file("library.so", read_subject)(data, folder)

@@ -32,7 +32,7 @@ _VERDAUX = struct.Struct("<II")
 
 _PT_LOAD, _PT_DYNAMIC = 1, 2
 _SHT_SYMTAB, _SHT_NOBITS, _SHT_DYNSYM = 2, 8, 11
-_DT_NEEDED, _DT_STRTAB, _DT_SYMTAB, _DT_STRSZ, _DT_SONAME, _DT_RPATH, _DT_RUNPATH = 1, 5, 6, 10, 14, 15, 29
+_DT_NEEDED, _DT_STRTAB, _DT_SYMTAB, _DT_STRSZ, _DT_RPATH, _DT_RUNPATH = 1, 5, 6, 10, 15, 29
 _DT_VERDEF, _DT_VERDEFNUM, _DT_VERNEED, _DT_VERNEEDNUM = 0x6FFFFFFC, 0x6FFFFFFD, 0x6FFFFFFE, 0x6FFFFFFF
 _LOCAL, _WEAK = 0, 2
 _SHN_ABS = 0xFFF1
@@ -98,11 +98,6 @@ class ElfFile:
     def needed(self) -> tuple[str, ...]:
         """Sonames that it needs, in the order in which the loader looks for them."""
         return self._dynamic_texts(_DT_NEEDED)
-
-    @property
-    def soname(self) -> str:
-        """Its own name to the loader; empty where it has none."""
-        return next(iter(self._dynamic_texts(_DT_SONAME)), "")
 
     @property
     def run_paths(self) -> tuple[str, ...]:
@@ -263,7 +258,6 @@ class ElfFile:
 class SharedLibrary(msgspec.Struct, frozen=True):
     """``exported`` symbols without their version, ``needed`` sonames, and the newest ``GLIBC_*`` version it asks for."""
 
-    soname: str
     exported: frozenset[str]
     needed: frozenset[str]
     libc_floor: Version | None
@@ -274,7 +268,6 @@ def read_shared_library(path: Path) -> SharedLibrary:
     with open_window(path, str(path)) as window:
         elf = ElfFile(window)
         return SharedLibrary(
-            soname=elf.soname,
             exported=frozenset(symbol.name for symbol in elf.symbols() if symbol.exported),
             needed=frozenset(elf.needed),
             libc_floor=version_floor(elf.version_needs, "GLIBC"),

@@ -66,7 +66,6 @@ class BuildPlan(msgspec.Struct, frozen=True):
     compilers: Compilers
     provided: Mapping[str, Path]
     sources: Mapping[str, str]
-    options: Options = msgspec.field(default_factory=Options)
 
     @property
     def linking(self) -> Linking:
@@ -133,7 +132,7 @@ def prepare(
         native_digest=Linking(compilers.target, toolchain.zig).digest,
         flags=flags,
     )
-    return BuildPlan(recipe, trees, toolchain, texts, compilers, provided, _source_digests(trees), options)
+    return BuildPlan(recipe, trees, toolchain, texts, compilers, provided, _source_digests(trees))
 
 
 def foresee_build(plan: BuildPlan, depot: Depot, limits: Limits) -> Outlook:

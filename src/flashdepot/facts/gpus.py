@@ -17,11 +17,10 @@ from flashdepot.model.target import Architecture, Version
 
 
 class KnownArchitecture(msgspec.Struct, frozen=True):
-    """A compute capability, its GPUs as text and by name, and the CUDA releases (first, last) whose nvcc targets it."""
+    """A compute capability, its GPUs as text, and the CUDA releases (first, last) whose nvcc targets it."""
 
     architecture: Architecture
     gpus: str
-    names: tuple[str, ...]
     first_cuda: Version
     last_cuda: Version | None
 
@@ -32,7 +31,6 @@ def known_architectures() -> tuple[KnownArchitecture, ...]:
         KnownArchitecture(
             Architecture.parse(row["capability"]),
             row["gpus"],
-            tuple(row["names"]),
             Version.parse(row["first_cuda"]),
             Version.parse(row["last_cuda"]) if "last_cuda" in row else None,
         )

@@ -68,7 +68,7 @@ class OutputFile(msgspec.Struct, frozen=True):
                     f"The bytes for {self.place} are damaged: expected SHA-256 {self.digest}, found {actual}.",
                     hint="Get the library again: flashdepot get",
                 )
-            finish(target, 0o644)
+            finish(target)
         if self.modified_ns is not None:
             os.utime(path, ns=(self.modified_ns,) * 2)
 
@@ -105,11 +105,11 @@ def identity_of(top: Path, place: str) -> str | None:
         return sha256_of(file)
 
 
-def finish(file: IO[bytes], mode: int) -> None:
-    """Bring a file that was written on to the disk, with the rights that it is to have."""
+def finish(file: IO[bytes]) -> None:
+    """Bring a file that was written on to the disk; everybody may read it."""
     file.flush()
     if os.name != "nt":
-        os.fchmod(file.fileno(), mode)
+        os.fchmod(file.fileno(), 0o644)
     os.fsync(file.fileno())
 
 

@@ -201,7 +201,7 @@ class FolderBackend:
                     else:
                         with source.open("rb") as data:
                             shutil.copyfileobj(data, file, _CHUNK)
-                    finish(file, 0o644)
+                    finish(file)
                 place = plain_path(root, name, create=True)
                 temporary.replace(place)
                 sync_folder(place.parent)
