@@ -247,7 +247,7 @@ class _Search:
     def _holds(self, hit: Hit) -> bool:
         rule = hit.rule
         own = rule.own and hit.step is not None and _speaks_for_itself(hit.step)
-        if self._ran_later(hit):
+        if self._ran_later(hit) or self._follows(hit):
             return False
         if hit.step is None and not (_NAMES_ERROR.match(hit.line.text.encode()) or self._may_be_of_a_step(rule)):
             return False
@@ -255,6 +255,11 @@ class _Search:
             rule.unless
         )
         return seen and not machine.vetoes(rule.veto, hit.line.text, self.facts)
+
+    def _follows(self, hit: Hit) -> bool:
+        """Whether a line of the class that it may follow from stands before it."""
+        before = (other.line.number for rule, other in self.found.items() if rule.id == hit.rule.follows)
+        return min(before, default=hit.line.number) < hit.line.number
 
     def _ran_later(self, hit: Hit) -> bool:
         """Whether the program that a line misses has written a later part of the log."""
