@@ -146,10 +146,12 @@ def test_long_sequences_have_a_kernel_of_their_own(stub: Stub, queries: int, key
 
 
 @pytest.mark.parametrize(
-    ("queries", "name"), [(576, ""), (896, ""), (897, "_long"), (961, ""), (1203, ""), (2577, "_long")]
-)
-def test_tiles_of_more_rows_run_where_sequences_fill_them(halves: Stub, queries: int, name: str) -> None:
-    asked = {"head_dim": 96, "batch": 64, "seqlen_q": queries, "seqlen_k": queries, "flags": Flag.CAUSAL}
+    ("batch", "queries", "name"),
+    [(64, 576, ""), (64, 896, ""), (64, 897, "_long"), (64, 961, ""), (64, 1203, ""), (64, 2577, "_long"),
+     (2, 2577, ""), (3, 2577, "_long")],
+)  # fmt: skip
+def test_tiles_of_more_rows_run_where_sequences_fill_them(halves: Stub, batch: int, queries: int, name: str) -> None:
+    asked = {"head_dim": 96, "batch": batch, "seqlen_q": queries, "seqlen_k": queries, "flags": Flag.CAUSAL}
     assert forward(halves, **asked, family=Family.FA4)["kind"] == f"fwd_d96_bf16_dense_causal{name}"
 
 
@@ -157,7 +159,8 @@ def test_tiles_of_more_rows_run_where_sequences_fill_them(halves: Stub, queries:
     ("heads", "batch", "queries", "name"),
     [
         ((32, 4), 8, 130, "_gqa"), ((32, 4), 2, 130, "_half"), ((32, 32), 8, 130, "_half"),
-        ((32, 4), 8, 300, "_half"), ((32, 4), 8, 450, ""), ((32, 4), 8, 1, ""),
+        ((32, 4), 8, 300, "_half"), ((32, 4), 8, 450, ""), ((32, 4), 8, 1, ""), ((8, 1), 1, 900, "_half"),
+        ((16, 4), 1, 1050, "_gqa"), ((16, 4), 1, 1060, ""),
     ],
 )  # fmt: skip
 def test_queries_of_several_heads_that_fill_tiles_badly_share_them(
@@ -205,10 +208,10 @@ def test_a_kernel_for_a_smaller_head_dim_of_v_comes_before_half_tiles(halves: St
     assert launch["kind"] == "fwd_d192v128_bf16_dense_full"
 
 
-@pytest.mark.parametrize(("total_q", "is_half"), [(4 * 448, True), (4 * 449, False)])
+@pytest.mark.parametrize(("total_q", "is_half"), [(8 * 448, True), (8 * 449, False)])
 def test_packed_sequences_get_them_by_the_mean_of_their_queries(halves: Stub, total_q: int, is_half: bool) -> None:
     packed = {"total_q": total_q, "total_k": 2800, "cu_seqlens_q": 0x1000, "cu_seqlens_k": 0x2000}
-    launch = forward(halves, batch=4, seqlen_q=2000, seqlen_k=2000, family=Family.FA4, **packed)
+    launch = forward(halves, batch=8, seqlen_q=2000, seqlen_k=2000, family=Family.FA4, **packed)
     assert launch["kind"] == f"fwd_d128_bf16_packed_full{'_half' if is_half else ''}"
 
 

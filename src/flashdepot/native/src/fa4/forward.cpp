@@ -75,6 +75,10 @@ fa_tensor grouped(const fa_tensor &tensor, std::int32_t group) {
                                      tensor.head_stride * group);
 }
 
+std::int64_t keys_of(const Problem &problem) {
+  return problem.packed() && !problem.paged() ? problem.total_k / std::max(problem.batch, 1) : problem.seqlen_k;
+}
+
 // By which a forward kernel is chosen among those for short and for long sequences.
 std::int32_t length_of(const Problem &problem) {
   if (!problem.packed()) {
@@ -83,7 +87,7 @@ std::int32_t length_of(const Problem &problem) {
   if (problem.paged()) {
     return problem.seqlen_k;
   }
-  const auto mean = static_cast<std::int32_t>(problem.total_k / std::max(problem.batch, 1));
+  const auto mean = static_cast<std::int32_t>(keys_of(problem));
   // By a causal mask those for long ones suit unequal sequences: they are faster for equal ones from twice as many keys on.
   return mask_of(problem) == Mask::causal ? std::min(mean, problem.seqlen_k / 2) : mean;
 }
@@ -107,7 +111,7 @@ const Unit *unit_for(const ForwardCall &call, const DeviceFacts *gpu) {
   const Problem &problem = call.problem;
   const Key key{Kernel::fwd, problem.dtype, unit_head_dim(problem.head_dim), problem.head_dim_v, layout_of(call),
                 mask_of(problem), problem.softcap > 0.0f, false, 0, length_of(problem), queries_of(problem),
-                heads_together(problem, gpu)};
+                heads_together(problem, gpu), std::int64_t{problem.batch} * problem.heads_q, keys_of(problem)};
   return find_unit(gpu, key);
 }
 

@@ -174,6 +174,42 @@ bool costs_less(const Unit &unit, const Unit &other, const Key &wanted) {
   return is_for_these && unit.key.head_dim_v <= other.key.head_dim_v && cost_of(unit, wanted) < cost_of(other, wanted);
 }
 
+std::int64_t parts_of(std::int64_t value, std::int64_t part) { return (value + part - 1) / part; }
+
+// What equal tiles of a forward unit take: those of the busiest SM, with all of their last keys.
+std::int64_t time_of(const Unit &unit, const Key &wanted, std::int64_t sms) {
+  constexpr std::int64_t kBesides = 30;  // in keys: what a tile begins and ends with
+  constexpr std::int32_t kOfManyRows = 87, kOfLong = 97;
+  const std::int32_t group = unit.key.several_heads ? wanted.group : 1;
+  const std::int32_t usual = unit.tiles.m > 128 ? kOfManyRows : unit.shortest > 0 ? kOfLong : 100;
+  const std::int64_t tiles = parts_of(wanted.rows * group, unit.tiles.m) * wanted.heads / group;
+  return parts_of(tiles, sms) * unit.tiles.m * (unit.percent != 0 ? unit.percent : usual) *
+         (parts_of(wanted.keys, unit.tiles.n) * unit.tiles.n + kBesides);
+}
+
+// Whether tiles are so few that a forward unit is faster than the usual one by how many the busiest SM has
+// (benchmarks/fa4.md). By a causal mask the longest tile is the end of all.
+bool is_for_few_tiles(const Unit &unit, const Unit &usual, const Key &wanted, std::int64_t sms) {
+  constexpr std::int64_t kRows = 128, kMost = 16;
+  if (wanted.heads == 0 || wanted.rows == 0 || wanted.mask == Mask::local ||
+      unit.key.head_dim_v != usual.key.head_dim_v || (unit.key.several_heads && wanted.group == 1)) {
+    return false;
+  }
+  const bool is_half = unit.tiles.m < kRows, falls = wanted.mask == Mask::causal && wanted.keys <= 2 * wanted.rows;
+  const std::int64_t tiles = parts_of(wanted.rows, kRows) * wanted.heads;
+  if (tiles <= (falls ? sms : sms / 2)) {
+    return is_half;
+  }
+  if (is_half || usual.tiles.m < kRows) {
+    return false;
+  }
+  if (falls) {
+    return 2 * tiles <= 3 * sms && usual.tiles.m > kRows && unit.shortest == 0 && !unit.key.several_heads;
+  }
+  return wanted.mask == Mask::full && wanted.layout == Layout::dense && tiles <= kMost * sms &&
+         103 * time_of(unit, wanted, sms) < 100 * time_of(usual, wanted, sms);
+}
+
 constexpr std::int32_t kDevices = 64;
 
 // Of one unit. A library of the driver belongs to no context, so one serves all devices; what is
@@ -220,6 +256,17 @@ const Unit *find_unit(const DeviceFacts *gpu, const Key &key) {
   });
   each([&](const Unit &unit) {
     if (unit.percent != 0 && (best == nullptr || costs_less(unit, *best, key))) best = &unit;
+  });
+  if (gpu == nullptr || best == nullptr || key.kernel != Kernel::fwd) {
+    return best;
+  }
+  const Unit &usual = *best;
+  const std::int64_t sms = gpu->multiprocessors;
+  each([&](const Unit &unit) {
+    if (is_for_few_tiles(unit, usual, key, sms) &&
+        (best == &usual || time_of(unit, key, sms) < time_of(*best, key, sms))) {
+      best = &unit;
+    }
   });
   return best;
 }

@@ -45,6 +45,8 @@ struct Key {
   std::int32_t length;  // of fwd: of the sequences
   std::int64_t rows;    // of fwd and bwd: of a sequence, of packed ones the mean; 0: any tiles will do
   std::int32_t group = 1;  // of fwd and bwd: query heads that share a key head
+  std::int64_t heads = 0;  // of fwd: query heads of all sequences; 0: any tiles will do
+  std::int64_t keys = 0;   // of fwd: of a sequence, of packed ones the mean
 };
 
 struct Unit;
