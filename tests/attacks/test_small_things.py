@@ -101,6 +101,8 @@ def test_a_folder_that_is_gone_is_named(tmp_path, words) -> None:
         ("ulimit -f 0; COMMAND", "host --save here.json", "ulimit -f"),
         ("ulimit -f 0; COMMAND", "remote add a file:///nowhere --unsigned", "ulimit -f"),
         ("ulimit -n 7; COMMAND", "resolve", "ulimit -n"),
+        ("COMMAND >/dev/full", "depot path", "is full"),
+        ("COMMAND >/dev/full", "depot path --json", "is full"),
         ("XDG_CONFIG_HOME=/etc/passwd COMMAND", "keys ls", "cannot be read: Not a directory"),
         ("mkdir -p x/flashdepot/remotes.toml; XDG_CONFIG_HOME=$PWD/x COMMAND", "remote ls", "Is a directory"),
         ("ln -s here here; XDG_CONFIG_HOME=$PWD/here COMMAND", "keys add x.pub", ""),

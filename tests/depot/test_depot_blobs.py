@@ -14,6 +14,8 @@ import pytest
 
 from flashdepot.depot import Depot
 from flashdepot.errors import IntegrityError, MissingToolError
+from flashdepot.model.remote import RemoteSettings
+from flashdepot.remotes.stores import open_store
 from support.depots import flip_and_keep_times, flip_bit, make_older, put_bytes, truncate
 from support.tools import posix
 
@@ -152,6 +154,14 @@ def test_a_full_disk_is_named_and_leaves_nothing_behind(small_disk):
     assert leftovers(depot) == []
     assert put_bytes(depot, b"y" * 500_000)
     assert depot.blobs.find(kept)
+
+
+def test_a_disk_that_takes_only_a_part_of_a_remote_s_blob_is_full_and_the_remote_not_damaged(small_disk, tmp_path):
+    (tmp_path / "blob").write_bytes(bytes(2 << 20))
+    (small_disk / "other").write_bytes(bytes(300_000))  # of the last piece a part has room
+    store = open_store(RemoteSettings("team", tmp_path.as_uri()))
+    with pytest.raises(OSError, match="No space"):
+        store.fetch("blob", small_disk / "part", 2 << 20, lambda _: None)
 
 
 @pytest.mark.parametrize(

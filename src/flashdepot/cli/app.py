@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import re
@@ -310,6 +311,7 @@ def _as_meant(message: str, context: click.Context) -> str:
 
 def _report(error: FlashdepotError, exit_code: int) -> int:
     if "--json" in sys.argv:
-        print_json({"status": "error", "exit_code": exit_code, "message": error.message, "hint": error.hint})
+        with contextlib.suppress(OSError):  # the answer's own file may be what is full
+            print_json({"status": "error", "exit_code": exit_code, "message": error.message, "hint": error.hint})
     complain(error)
     return exit_code

@@ -48,6 +48,13 @@ def copy_hashed(source: IO[bytes], target: IO[bytes]) -> str:
     return digest.hexdigest()
 
 
+def write_all(file: FileIO, data: bytes) -> None:
+    """Write to an unbuffered file, which takes only a part where the disk becomes full, and says so the next time."""
+    left = memoryview(data)
+    while left:
+        left = left[file.write(left) :]
+
+
 def text_of(path: Path) -> str:
     """The text of a file; empty when it cannot be read."""
     try:

@@ -13,7 +13,7 @@ from requests.utils import urldefragauth
 
 from flashdepot.errors import IntegrityError, MissingToolError
 from flashdepot.events import Download
-from flashdepot.files.disk import disk_errors, sha256_file
+from flashdepot.files.disk import disk_errors, sha256_file, write_all
 from flashdepot.files.documents import write_json
 from flashdepot.files.locks import lock_file
 from flashdepot.net.errors import Note, Patience, network_errors
@@ -154,7 +154,7 @@ class _Transfer:
                     file.truncate()
                 self.on_progress(start, total)
                 for chunk in raw_chunks(response):
-                    file.write(chunk)
+                    write_all(file, chunk)
                     start += len(chunk)
                     self.fetched += len(chunk)
                     self.on_progress(start, total)

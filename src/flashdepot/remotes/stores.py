@@ -16,7 +16,7 @@ from urllib.request import url2pathname
 
 from flashdepot.errors import FlashdepotError, IntegrityError, NetworkError
 from flashdepot.files.directory import create_plain, is_plain_file, open_plain, plain_folder, plain_path
-from flashdepot.files.disk import sync_folder
+from flashdepot.files.disk import sync_folder, write_all
 from flashdepot.files.user_files import finish
 from flashdepot.model.remote import BUCKETS, RemoteSettings
 
@@ -102,7 +102,7 @@ class Store:
                 at += len(chunk)
                 if at > size:
                     raise IntegrityError(f"{self._url}/{name} is longer than was signed")
-                file.write(chunk)
+                write_all(file, chunk)
                 received(len(chunk))
             os.fsync(file.fileno())
 
