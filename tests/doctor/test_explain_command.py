@@ -125,6 +125,11 @@ def test_the_steps_of_a_command_begin_with_the_command_itself(tmp_path: Path) ->
     assert "build (python" in done.stdout
 
 
+def test_a_word_that_names_no_file_is_text() -> None:
+    assert run("Killed").returncode == 4
+    assert run("killed.log").returncode == 2
+
+
 def test_for_two_logs_the_way_to_read_them_as_one_is_shown(tmp_path: Path) -> None:
     for name in ("a.log", "b.log"):
         (tmp_path / name).write_text(FAILED)

@@ -50,7 +50,15 @@ def of_first_sight(sets: list[Row]) -> str:
 
 NAMES = list(dict.fromkeys(row["set"] for row in FIRST_SIGHT))
 GROUPS = rows("explain_sets.csv")
-NEWEST = NAMES[NAMES.index(GROUPS[-1]["sets"].partition(" to ")[0]) :]
+
+
+def of_group(group: Row) -> list[str]:
+    first, _, last = group["sets"].partition(" to ")
+    return NAMES[NAMES.index(first) : NAMES.index(last or first) + 1]
+
+
+ROUNDS = [group for group in GROUPS if len(group["sets"].partition(" ")[0]) == 5 and group["sets"] > "L"]
+NEWEST = [name for group in ROUNDS for name in of_group(group)]
 DOMAINS = {"own": "FlashAttention", "neighbour": "neighbours"}
 
 
@@ -61,49 +69,27 @@ def test_a_new_set_has_the_figures_of_its_answers(name: str) -> None:
             assert f"| {name} | {said} | {of_first_sight(logs)} {sum(map(is_listed, logs))} |" in PAGE
 
 
-@pytest.mark.parametrize(("domain", "said"), DOMAINS.items())
-def test_a_domain_has_the_sum_of_the_new_sets(domain: str, said: str) -> None:
-    logs = [row for row in FIRST_SIGHT if row["domain"] == domain and row["set"] in NEWEST]
-    assert f"| these {len(NEWEST)} | {said} | {of_first_sight(logs)} {sum(map(is_listed, logs))} |" in PAGE
-
-
-def test_joined_classes_change_earlier_answers_as_the_page_says() -> None:
-    now = {row["before"]: row["now"] for row in rows("explain_joined.csv")}
-    assert {path.stem for path in RULES.glob("*.toml")} >= set(now.values())
-
-    def joined(classes: str) -> str:
-        return " or ".join(now.get(name, name) for name in classes.split(" or "))
-
-    before = [row for row in FIRST_SIGHT if "MMMM" <= row["set"] <= "SSSS" and len(row["set"]) == 4]
-    after = [{**row, "class": joined(row["class"]), "answer": joined(row["answer"])} for row in before]
-    for some, said in ((before, "it was"), (after, "it is")):
-        logs = [[row for row in some if row["domain"] == domain] for domain in DOMAINS]
-        own, others = (
-            f"{share(sum(map(is_right, rows)), len(rows))} right and {len(wrong_of(rows))} wrong" for rows in logs
-        )
-        assert f"{said} {own} for FlashAttention, {others} for the neighbours" in " ".join(PAGE.split())
+@pytest.mark.parametrize("group", ROUNDS, ids=lambda row: row["sets"])
+def test_a_round_has_the_sums_of_its_sets(group: Row) -> None:
+    for domain, said in DOMAINS.items():
+        logs = [row for row in FIRST_SIGHT if row["domain"] == domain and row["set"] in of_group(group)]
+        assert f"| {group['sets']} | {said} | {of_first_sight(logs)} {sum(map(is_listed, logs))} |" in PAGE
 
 
 @pytest.mark.parametrize("group", GROUPS, ids=lambda row: row["sets"])
 def test_sets_have_the_figures_of_their_logs(group: Row) -> None:
-    first, _, last = group["sets"].partition(" to ")
-    threads = rows("explain_threads.csv") if group["right"] else FIRST_SIGHT
-    names = list(dict.fromkeys(row["set"] for row in threads))
-    logs = [row for row in threads if row["set"] in names[names.index(first) : names.index(last) + 1]]
     if group["right"]:  # counted when they ran
+        first, _, last = group["sets"].partition(" to ")
+        threads = rows("explain_threads.csv")
+        names = list(dict.fromkeys(row["set"] for row in threads))
+        logs = [row for row in threads if row["set"] in names[names.index(first) : names.index(last) + 1]]
         unknown = sum("unknown" in row["class"].split(" or ") for row in logs)
         right, wrong = (share(int(group[kind]), len(logs)) for kind in ("right", "wrong"))
         line = f"{len(logs)} | {unknown} | {right} | {wrong} |"
     else:
+        logs = [row for row in FIRST_SIGHT if row["set"] in of_group(group)]
         line = " | ".join(of_first_sight(logs).split(" | ")[:4]) + " |"
     assert f"| {group['sets']} | {group['chosen']} | {line}" in PAGE
-
-
-@pytest.mark.parametrize("kind", rows("explain_passages.csv"), ids=lambda row: f"{row['repositories']} {row['kind']}")
-def test_passages_have_the_shares_of_their_table(kind: Row) -> None:
-    whole = int(kind["passages"])
-    before, claimed = (share(int(kind[name]), whole) for name in ("before", "claimed"))
-    assert f"| {kind['repositories']} | {kind['kind']} | {whole} | {before} | {claimed} |" in PAGE
 
 
 def test_no_thread_of_today_was_in_an_earlier_set() -> None:

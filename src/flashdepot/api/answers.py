@@ -172,7 +172,7 @@ def explain_command(
 def explain(log: str | Path | BinaryIO, host: HostRecord | None = None) -> LogReport:
     """The causes that a log shows, in the order in which one leads to the other, and the commands that fix them.
 
-    :param log: its file, open for bytes or by its path; or its text, which has a blank or a line's end in it.
+    :param log: its file, open for bytes or by its path; or its text, which has a blank in it, or neither a dot nor a slash.
     :raises UsageError: for a file that cannot be read.
     """
     from flashdepot.diagnose.explain import explain as explain_log  # noqa: PLC0415  (check reads no log)
@@ -195,6 +195,6 @@ def explain(log: str | Path | BinaryIO, host: HostRecord | None = None) -> LogRe
 
 def _is_text(word: str) -> bool:
     try:
-        return bool(re.search(r"\s", word)) and not Path(word).exists()
+        return re.search(r"^[^\s./\\]+$|\s", word) is not None and not Path(word).exists()
     except OSError:  # too long for a name
         return True

@@ -19,7 +19,7 @@ from flashdepot.errors import MissingToolError
 from flashdepot.model.host import HostRecord
 from flashdepot.model.target import Version
 
-REPORT_SCHEMA = 1
+REPORT_SCHEMA = 2
 
 
 class Cause(msgspec.Struct, frozen=True):
