@@ -225,11 +225,15 @@ def test_lock_writes_keeps_checks_and_renews(flashdepot_at, tmp_path) -> None:
 
 
 def test_lock_check_names_what_is_wrong_with_the_file(flashdepot_at, tmp_path) -> None:
-    missing = flashdepot_at("lock", *H100, "--check")
-    assert (missing.returncode, "There is no lock file" in missing.stderr) == (2, True)
+    assert_ends(flashdepot_at("lock", *H100, "--check", "--out", "other.lock"), 2, "lock --upgrade --out other.lock")
     (tmp_path / "flashdepot.lock").write_text("schema = 1\nwheel = 3\n")
     wrong = flashdepot_at("lock", *H100, "--check")
     assert_ends(wrong, 2, "wheel is 3: expected a table")
+
+
+def test_what_must_be_compiled_before_it_is_locked_is_answered_with_the_command_for_that_gpu(flashdepot_at) -> None:
+    refused = flashdepot_at("lock", *H100, "--source", "ours", "--gpu", "8.9")
+    assert_ends(refused, 4, "cannot be pinned", "flashdepot wheel --arch 89 ", " --yes --out dist")
 
 
 def test_names_are_locked_only_over_our_flash_attn(flashdepot_at, tmp_path) -> None:

@@ -177,7 +177,11 @@ def lock(
             text += f"\n  -> or choose again: {question.command('lock').but(**again)}" if code else ""
             return _pinned("does not fit" if code else "fits", found, out, text, code)
         say(f"{text}\nChoosing another.")
-    locked = api.lock(plan, out, accept_unverified=accept_unverified, names=small or None)
+    try:
+        locked = api.lock(plan, out, accept_unverified=accept_unverified, names=small or None)
+    except IncompatibleError as error:
+        first = plan.chosen is not None and plan.chosen.candidate.origin.compiles
+        raise IncompatibleError(error.message, hint=question.taking(plan) if first else error.hint) from error
     if locked is None:
         code = exit_code(plan)
         document = {"status": _STATUS[code], "exit_code": code, **plan.to_json()}

@@ -197,7 +197,7 @@ _LARGEST = 1 << 20
 
 def read_lock(path: Path) -> Lock:
     """Read a lock file."""
-    hint = f"Write a new one: flashdepot lock --upgrade --out {joined([path])}"
+    hint = f"Write one: flashdepot lock --upgrade --out {joined([path])}"
     try:
         if path.is_dir():
             raise UsageError(f"{path} is a folder, and a lock is a file.", hint=f"Name it: {path}/{LOCK_NAME}")
@@ -205,7 +205,7 @@ def read_lock(path: Path) -> Lock:
             raise UsageError(f"{path} is not a lock file: it is larger than 1 MB.", hint=hint)
         return Lock.from_toml(read_toml(path))
     except FileNotFoundError:
-        raise UsageError(f"There is no lock file {path}.", hint="Write one: flashdepot lock") from None
+        raise UsageError(f"There is no lock file {path}.", hint=hint) from None
     except ValueError as error:
         raise UsageError(f"{path} cannot be used: {error}.", hint=hint) from error
 
@@ -227,7 +227,7 @@ def lock_decision(judged: Judged, request: WheelRequest, *, accept_unverified: b
     if candidate.origin.compiles:
         raise IncompatibleError(
             f"The best here is {candidate.name}, and what does not exist yet cannot be pinned.",
-            hint="Compile it first, then lock it: flashdepot get. Or take a published wheel: --source official",
+            hint="Compile it first, then lock it. Or take a published wheel: --source official",
         )
     lock = Lock.of(candidate, request.facts)
     if lock.needs_digest and not accept_unverified:
