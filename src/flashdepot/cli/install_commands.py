@@ -15,6 +15,7 @@ from flashdepot.cli.options import Wanted, build_options, names_option, selectio
 from flashdepot.cli.terminal import terminal
 from flashdepot.depot import Depot
 from flashdepot.install.present import advice
+from flashdepot.model.diagnosis import Command
 from flashdepot.model.limits import Limits, duration, size
 from flashdepot.model.wheel import OURS
 from flashdepot.resolve.choice import InstallRequest
@@ -83,10 +84,10 @@ def install(
     result = api.install(request, accept_unverified=accept_unverified, names=small, **how)
     if result.pinned:
         events.note(result.pinned)
-    return View(result.to_json(), said=_lines(result))
+    return View(result.to_json(), said=_lines(result, python))
 
 
-def _lines(result: InstallResult) -> Iterator[str]:
+def _lines(result: InstallResult, python: str | None) -> Iterator[str]:
     done, wheel, environment = result.installed, result.wheel, result.plan.environment
     instead = f" instead of {done.replaced}" if done.replaced else ""
     how = f", with {done.installer}" if done.installer else " is there already"
@@ -96,7 +97,8 @@ def _lines(result: InstallResult) -> Iterator[str]:
     )
     yield from (f"  {name}: imports over it" for name in result.names)
     if done.numbers.not_run:
-        yield f"  Its numbers were not checked: {done.numbers.not_run}. 'flashdepot verify' does it later."
+        later = Command("verify", {"python": python})
+        yield f"  Its numbers were not checked: {done.numbers.not_run}. Later: {later}"
     else:
         left_out = f", {done.numbers.skipped} not in this build" if done.numbers.skipped else ""
         yield f"  {done.numbers.right} results agree with float64 on {done.numbers.gpu}{left_out}"
