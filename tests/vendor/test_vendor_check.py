@@ -173,9 +173,9 @@ def test_a_damaged_file_is_named(target, project, path, damage, fault, seen) -> 
     assert (status, report["status"]) == (6, "damaged")
     found = report["targets"][0]["faults"]
     assert any(f["path"].startswith(path) and f["fault"] == fault and seen in f["seen"] for f in found), found
-    of_git, _, anew = report["targets"][0]["fix"].partition("   # not in git yet: ")
+    of_git, _, again = report["targets"][0]["fix"].partition("   # not in git yet: ")
     assert "git checkout -- prebuilt/" in of_git
-    assert (anew.startswith("rm -r prebuilt/"), " --arch 80" in anew) == (path != "manifest.json",) * 2
+    assert (again.startswith("rm -r prebuilt/"), " --arch 80" in again) == (path != "manifest.json",) * 2
 
 
 def test_a_link_that_git_wrote_as_text_is_a_link(target, project) -> None:

@@ -289,11 +289,8 @@ def _check_target(
         other_platform=manifest.platform != host.platform,
     )
     if report.status is Status.DAMAGED:
-        fix = _fix(directory, report.folder, report.faults)
-        if fault is None and not fix.startswith("git lfs"):
-            same = rebuild_command(str(directory), manifest, wanted, {"arch": ",".join(map(str, manifest.sass))})
-            fix += f"   # not in git yet: rm -r {_place(directory, report.folder)} && {same}"
-        return replace(report, fix=fix)
+        same = rebuild_command(str(directory), manifest, wanted, {"arch": ",".join(map(str, manifest.sass))})
+        return replace(report, fix=_fix(directory, report.folder, report.faults, "" if fault else same))
     if report.status is Status.DOES_NOT_FIT:
         fatal = judge_oldest_gpu(request.facts, oldest_gpu())
         fix = str(fatal.fix) if fatal is not None else rebuild_command(str(directory), manifest, wanted, machine)
@@ -301,15 +298,12 @@ def _check_target(
     return report
 
 
-def _fix(directory: Path, folder: str, faults: tuple[Fault, ...]) -> str:
+def _fix(directory: Path, folder: str, faults: tuple[Fault, ...], again: str = "") -> str:
     kinds = {fault.kind for fault in faults}
-    place = _place(directory, folder)
+    place = shlex.quote((directory / folder).as_posix())
+    otherwise = f"   # not in git yet: rm -r {place} && {again}" if again else ""
     if kinds == {FaultKind.POINTER}:
         return pull_command(directory, folder)
     if FaultKind.LINE_ENDINGS in kinds:  # git checkout by itself sees nothing to do: its index has the same times
-        return f"rm -r {place} && git checkout -- {place}"
-    return f"git checkout -- {place}"
-
-
-def _place(directory: Path, folder: str) -> str:
-    return shlex.quote((directory / folder).as_posix())
+        return f"rm -r {place} && git checkout -- {place}{otherwise}"
+    return f"git checkout -- {place}{otherwise}"
