@@ -52,11 +52,14 @@ _WHERE = tuple((Pattern.parse(f"(?i){row.pattern}"), row.where) for row in SENTE
 
 _DOES_WITHOUT = Pattern.parse(SENTENCES.lines["does_without"])
 _CONTINUES = re.compile(rb"\n\W{0,40}(?i:using|falling back|switching|continuing|defaulting|skipping)\b")
-_WARNS = re.compile(rb"(?:^|[\s\[(|])WARN(?:ING)?(?:\W|$)")
+_WARNS = re.compile(rb"(?:^|[\s\[(|])(?:WARN(?:ING)?|INFO|DEBUG)(?:\W|$)")
 _ONLY_WARNS = Pattern.parse(SENTENCES.lines["only_warns"])
 _SAYS_ERROR = re.compile(rb"(?i:error|exception|\bfailed)\b")
 _IS_SUPPOSED = Pattern.parse(SENTENCES.lines["is_supposed"])
 _IS_RAISED = re.compile(rb"\w(?:Error|Exception)\b|\b(?i:error)(?:\[\w+\])?:")
+_BRANCH = re.compile("(?:\\s|\u2502)*(?:(?:\u251c|\u2570)\u2500\u25b6|cause: )".encode())
+"""How a line begins that uv prints of a tree of causes, the last of which is the reason of the others."""
+_TREE = 10
 _NAMES_ERROR = re.compile(rb"[^\w#]*(?:\w+\.)*[A-Z]\w*(?:Error|Exception): ")
 
 
@@ -82,7 +85,7 @@ class Hit(msgspec.Struct, frozen=True):
     One that is not certain stands on a rule's ``likely`` patterns, on what is absent, or on a line that only warns,
     supposes, quotes or shows source; one that is ``described`` on what a person wrote or a logger warned of. A ``title`` one
     stands in the title of a thread, which is about it. ``package`` is whose file or build it is about, ``step`` the part of
-    the log that the line is in, ``span`` where in its piece it stands; ``or_else`` takes the place of the rule's.
+    the log that the line is in, ``span`` where in its piece it stands, ``branch`` says that it is of a tree of causes; ``or_else`` takes the place of the rule's.
     """
 
     rule: LogRule
@@ -96,10 +99,13 @@ class Hit(msgspec.Struct, frozen=True):
     or_else: tuple[str, ...] = ()
     step: Step | None = None
     span: tuple[int, int] = (0, 0)
+    branch: bool = False
 
     def is_reason_of(self, other: Hit) -> bool:
-        """Whether it stands right behind the colon of another one in the same line."""
-        return self.line.number == other.line.number and 0 < self.span[0] == other.span[1]
+        """Whether it stands right behind the colon of another one in the same line, or further down in a tree of causes."""
+        below = self.line.number - other.line.number
+        deeper = self.branch and other.branch and 0 < below < _TREE
+        return deeper or (below == 0 and 0 < self.span[0] == other.span[1])
 
 
 class RuleOutcome(msgspec.Struct, frozen=True):
@@ -335,6 +341,7 @@ class _Piece(msgspec.Struct, frozen=True):
             title=weight is _Weight.PROVES and line.number == 1 and text.lstrip().startswith(b"#"),
             step=self.scene.at(found.start()),
             span=(found.start(), found.end() + 2 * text.startswith(b": ", found.end())),
+            branch=_BRANCH.match(text, begin_of_line(text, found.end())) is not None,
         )
 
     def _heaviest(self, rule: LogRule, pattern: Pattern, *, in_step: bool) -> tuple[_Weight, re.Match[bytes]] | None:

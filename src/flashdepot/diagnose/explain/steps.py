@@ -53,6 +53,7 @@ _FRAME_PACKAGE = re.compile(
 _ENDS = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|NotFound|Unavailable|Failure)\b")
 _OF_TRACEBACKS = (
     re.escape(_TRACEBACK),
+    "^Exception ignored in",
     r"^```",
     r'^File "',
     r"^\S+\.py:\d+ in \w",
@@ -100,7 +101,7 @@ class Story:
         self._early: list[Step] = []
         self._late: list[Step] = []
         self._installing = Step("", "", 0, 0)
-        self._decided = self._first = False
+        self._decided = self._first = self._ignored = False
         self._end = 0
 
     def begin(self, command: str) -> None:
@@ -130,12 +131,15 @@ class Story:
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """What was read so far."""
-        return (*self._early, *self._late)
+        """What was read so far, without what was printed because Python ignored it."""
+        return tuple(step for step in (*self._early, *self._late) if step.phase != "ignored")
 
     def _take(self, line: str, number: int) -> bool:
         """What a line that may begin a step says, and whether it sums up the lines before it."""
-        if _TRACEBACK in line:
+        if line.startswith("Exception ignored in"):
+            self._append(Step("python", "ignored", number, number), number)
+            self._ignored = True
+        elif _TRACEBACK in line:
             self._begin_traceback(number)
         elif found := _FRAME.search(line):
             self._frame(found, number)
@@ -188,6 +192,8 @@ class Story:
 
     def _begin_traceback(self, number: int) -> None:
         now = self._step
+        if self._ignored:
+            return
         inside = now is not None and now.phase in ("build", "link", "resolve", "fetch") and bool(now.installer)
         step = Step("python", now.phase if inside and now else "run", number, number)
         if inside and now:
@@ -199,7 +205,7 @@ class Story:
         if self._step is None or self._step.tool != "python" or self._step.command:
             self._begin_traceback(number)  # its head was cut off
         step = self._step
-        if step is None:
+        if step is None or self._ignored:
             return
         file = found["file"] or found["rich"]
         first, self._first = self._first, False
@@ -222,7 +228,7 @@ class Story:
                 step.package = name
 
     def _end_traceback(self, line: str) -> None:
-        step = self._step
+        step, self._ignored = self._step, False
         running = step is not None and step.tool == "python" and step.phase == "run"
         if step is not None and running and not self._decided and _IMPORTS.match(line):
             step.phase = "import"
