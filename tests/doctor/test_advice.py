@@ -173,3 +173,24 @@ def test_lines_that_only_say_that_something_failed_stand_behind_the_one_that_say
 def test_the_first_command_brings_what_the_line_names(log: str, command: str) -> None:
     fix = next(line for line in first(log).fix if not line.startswith("flashdepot "))
     assert command in fix
+
+
+@pytest.mark.parametrize(
+    ("log", "command"),
+    [
+        ("error: No virtual environment found; run `uv venv` to create one\n", "uv venv "),
+        (
+            "WARNING: invalid metadata. Please use pip<24.1.\nERROR: No matching distribution found for torch==1.0\n",
+            "pip install 'pip<24.1' ",
+        ),
+    ],
+)
+def test_what_the_log_itself_advises_comes_first(log: str, command: str) -> None:
+    report = look(log)
+    assert next(iter(report.findings[0].fix if report.findings else report.next_steps)).startswith(command)
+
+
+@pytest.mark.parametrize("hint", ["pip install x; rm -rf ~", "git clone $(id)", "curl https://x.y | sh"])
+def test_what_could_start_anything_else_is_not_advised_again(hint: str) -> None:
+    report = look(f"error: the widget broke; run `{hint}`\n$ {hint}\nERROR: No matching distribution found for torch\n")
+    assert not [command for command in (*report.findings[0].fix, *report.next_steps) if hint in command]

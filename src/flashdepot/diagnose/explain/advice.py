@@ -66,7 +66,9 @@ _REQUIREMENT = re.compile(
 _UNKNOWN = {"path": ".", "folder": ".", "url": "THE_URL"}
 _PIP_INSTALLS = re.compile(r"(?<!uv )(?:\bpython -m )?\bpip install (?=[^u]|u[^v])")
 _THEN_UNNAMED = re.compile(r" (?:&&|;) (?:uv )?pip install (?:-\S+ )*THE_PACKAGE[^&;#]*(?=$|   #)")
-_SAFE = re.compile(r"[\w@%+=:,./~\[\] '\"-]+")
+_ABOVE, _BELOW = 5, 30
+"""Lines above and below the one that decides in which the log's own hints are about it."""
+_SAFE = re.compile(r"(?:[\w@%+=:,./~\[\] -]|'[\w.<>=!~,\[\] -]*'|\"[\w.<>=!~,\[\] -]*\")+")
 """A command of a log that may be advised again: it can start nothing else."""
 
 _INSTALL = "flashdepot install   # a wheel that fits this environment, or ours, which links no torch; verified before it is imported"
@@ -193,7 +195,7 @@ class Advice:
             ours_is = _LINK if outcome.cargo else _INSTALL
             first = self.hit.package or rule.rank != RANKS.index("missing-tool")
             fix = [ours_is, *fix] if first else [*fix, ours_is]
-        return tuple(fix)
+        return tuple(dict.fromkeys((*own_hints(self.outcome, self.hit.line.number), *fix)))
 
     def _of_what_was_found(self, advice: Sequence[str]) -> Sequence[str]:
         """Advice without what is for another thing of the rule's than the one that the log names."""
@@ -256,6 +258,14 @@ def _of_system(rule: LogRule, outcome: RuleOutcome) -> Sequence[str]:
     if outcome.windows and rule.fix_windows:
         return rule.fix_windows
     return rule.fix
+
+
+def own_hints(outcome: RuleOutcome, line: int) -> list[str]:
+    """Commands that the log itself advises, near a line of it: they start nothing but the tool that they name."""
+    near = [
+        hint for hint in outcome.hints if line - _ABOVE <= hint.number <= line + _BELOW and _SAFE.fullmatch(hint.text)
+    ]
+    return list(dict.fromkeys(f"{hint.text}   # what the log itself advises, in line {hint.number}" for hint in near))
 
 
 def _both(asking: str, asked: str) -> str:

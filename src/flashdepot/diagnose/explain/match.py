@@ -26,6 +26,9 @@ LINE_CAP = 4096
 EARLIEST = 5
 """How many of the first lines that state an error are kept, for logs that no rule knows."""
 
+_HINTS = 5
+"""How many of a log's own hints are kept."""
+
 _EXAMINED = 1000
 """How many lines of a piece are asked whether they state an error; a hostile one has nothing but lines that seem to."""
 
@@ -52,6 +55,7 @@ _WHERE = tuple((Pattern.parse(f"(?i){row.pattern}"), row.where) for row in SENTE
 
 _DOES_WITHOUT = Pattern.parse(SENTENCES.lines["does_without"])
 _CONTINUES = re.compile(rb"\n\W{0,40}(?i:using|falling back|switching|continuing|defaulting|skipping)\b")
+_HINT = Pattern.parse(SENTENCES.lines["hint"])
 _WARNS = re.compile(rb"(?:^|[\s\[(|])(?:WARN(?:ING)?|INFO|DEBUG)(?:\W|$)")
 _ONLY_WARNS = Pattern.parse(SENTENCES.lines["only_warns"])
 _SAYS_ERROR = re.compile(rb"(?i:error|exception|\bfailed)\b")
@@ -114,7 +118,7 @@ class RuleOutcome(msgspec.Struct, frozen=True):
     ``facts`` is what the log says of its machine; ``windows`` and ``amd`` say whether something in it is of that system,
     or of that vendor's GPUs, and ``flash`` whether it speaks of FlashAttention at all; ``package`` is the one that the
     first error is about. ``described`` is what a person tells or a logger warns of, where no rule knows another line.
-    ``decided`` says whether an error line tells more than that something failed.
+    ``decided`` says whether an error line tells more than that something failed; ``hints`` are commands that the log itself advises.
     """
 
     hits: tuple[Hit, ...]
@@ -127,6 +131,7 @@ class RuleOutcome(msgspec.Struct, frozen=True):
     package: Package | None = None
     described: tuple[Hit, ...] = ()
     decided: bool = True
+    hints: tuple[Line, ...] = ()
 
     @property
     def cargo(self) -> bool:
@@ -162,7 +167,7 @@ def _screen(rules: tuple[LogRule, ...]) -> Screen:
     """What is looked for in every piece of a log; making it takes longer than reading a short log."""
     patterns = [pattern for rule in rules for pattern in rule.patterns + rule.in_step + rule.likely]
     texts = {text for rule in rules for text in rule.texts}.union(WINDOWS_SIGNS, AMD_SIGNS, INSTALL_SIGNS)
-    return Screen(dict.fromkeys((*patterns, _STATES_ERROR, *machine.PATTERNS)), texts)
+    return Screen(dict.fromkeys((*patterns, _STATES_ERROR, _HINT, *machine.PATTERNS)), texts)
 
 
 @dataclass
@@ -174,6 +179,7 @@ class _Search:
     described: dict[LogRule, Hit] = field(default_factory=dict)
     errors: list[Line] = field(default_factory=list)
     reports: list[Line] = field(default_factory=list)
+    hints: list[Line] = field(default_factory=list)
     facts: MachineFacts = field(default_factory=MachineFacts)
     story: Story = field(default_factory=Story)
 
@@ -209,6 +215,8 @@ class _Search:
                 (self.described if hit.described else self.suggested).setdefault(rule, replace(hit, certain=False))
         if len(self.errors) < EARLIEST and _STATES_ERROR in possible:
             self._keep_errors(piece)
+        if _HINT in possible:
+            self._keep_hints(piece)
         self._before = chunk.text
 
     def outcome(self) -> RuleOutcome:
@@ -237,6 +245,7 @@ class _Search:
             self._package,
             described=() if hits else _in_order(described),
             decided=bool(self.errors) or not self.reports,
+            hints=tuple(self.hints),
         )
 
     def _place(self) -> None:
@@ -276,6 +285,15 @@ class _Search:
         """Whether what stands in no step, such as a title, can be of one of the log's."""
         steps = self.story.steps
         return not steps or any(step.command or step.phase in rule.phases for step in steps)
+
+    def _keep_hints(self, piece: _Piece) -> None:
+        end, text = 0, piece.chunk.text
+        while len(self.hints) < _HINTS and (found := _HINT.search(text, end)) is not None:
+            said = _groups(found)
+            command = said.get("command") or f"pip install '{said['requirement'].rstrip(',.')}'"
+            if not piece.passages.is_sources(begin_of_line(text, found.end())):
+                self.hints.append(Line(_line_at(piece.chunk, found.start(), found.end()).number, command))
+            end = end_of_line(text, found.end())
 
     def _keep_errors(self, piece: _Piece) -> None:
         end, chunk = 0, piece.chunk

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from flashdepot.binary.elf import demangled
-from flashdepot.diagnose.explain.advice import OURS, UNNAMED, Advice, fill, package_meant, shortened
+from flashdepot.diagnose.explain.advice import OURS, UNNAMED, Advice, fill, own_hints, package_meant, shortened
 from flashdepot.diagnose.explain.machine import MachineFacts, built_for
 from flashdepot.diagnose.explain.match import Hit, Line, RuleOutcome, summed_up_in
 from flashdepot.diagnose.explain.rules import RANKS, load_classes
@@ -144,7 +144,8 @@ def _next_steps(outcome: RuleOutcome) -> tuple[str, ...]:
     package = (outcome.package or package_meant(outcome)).name
     log = "run.log" if outcome.run else "build.log"
     elsewhere = [] if outcome.decided else [summed_up_in(line.text) for line in outcome.errors]
-    steps = list(dict.fromkeys(filter(None, elsewhere)))
+    said = [hint for error in outcome.errors[:1] for hint in own_hints(outcome, error.number)]
+    steps = list(dict.fromkeys(filter(None, (*elsewhere, *said))))
     if package in OURS and not (outcome.run or outcome.amd) and outcome.facts.can_run_ours:
         steps.append(f"flashdepot install   # in place of {package}: ready-made kernels, nothing to build")
     steps += _again(outcome, package)
