@@ -131,11 +131,6 @@ def test_tensors_are_passed_with_their_own_strides_and_the_callers_head_dim(stub
     assert launch["lse"] == [args.lse, [2, 6, 300], [6 * 300, 300]]
 
 
-def test_sequences_of_one_length_are_dealt_out_to_as_many_blocks_as_the_gpu_has_sms(stub: Stub) -> None:
-    assert forward(stub)["blocks"] == forward(stub, flags=Flag.CAUSAL)["blocks"] == DEVICES[H100][2]
-    assert "blocks" not in forward(stub, cache_seqlens=0x1000), "whose sequences differ"
-
-
 @pytest.mark.parametrize(
     ("queries", "keys", "name"),
     [(1024, 40960, "causal"), (11586, 1024, "causal"), (1025, 1025, "causal_long"), (90000, 40960, "causal_long")],
@@ -190,15 +185,8 @@ def test_packed_sequences_share_them_by_the_mean_of_their_queries(together: Stub
 def test_sequences_that_fill_tiles_badly_get_tiles_of_half_as_many_rows(
     halves: Stub, head_dim: int, queries: int, is_half: bool
 ) -> None:
-    asked = {
-        "head_dim": head_dim,
-        "batch": 64,
-        "heads_q": 32,
-        "seqlen_q": queries,
-        "seqlen_k": 600,
-        "family": Family.FA4,
-    }
-    launch = forward(halves, **asked, sink=0x5000)
+    asked = {"head_dim": head_dim, "batch": 64, "heads_q": 32, "seqlen_q": queries, "seqlen_k": 600}
+    launch = forward(halves, **asked, sink=0x5000, family=Family.FA4)
     assert launch["kind"] == f"fwd_d{head_dim}_bf16_dense_full{'_half' if is_half else ''}"
     assert launch["blocks"] == (2 if is_half else 1) * DEVICES[H100][2]
 
@@ -334,9 +322,14 @@ SHARED = {
 
 
 @pytest.mark.parametrize(
-    "fields", [{}, {"head_dim": 64}, {"seqlen_q": 2, "flags": Flag.CAUSAL}, {"batch": 3, "heads_q": 8}]
-)
-def test_blocks_have_even_shares_of_the_keys_of_all_heads(stub: Stub, fields: dict[str, Any]) -> None:
+    ("fields", "blocks", "own"),
+    [({}, 264, 0), ({"head_dim": 64}, 264, 0), ({"seqlen_q": 2, "flags": Flag.CAUSAL}, 264, 0), ({"batch": 3, "heads_q": 8}, 264, 0),
+     ({"batch": 16}, 264, 0), ({"batch": 16, "head_dim": 64}, 256, 0), ({"batch": 75, "head_dim": 64}, 264, 2),
+     ({"batch": 100, "head_dim": 64, "seqlen_k": 900}, 264, 2)],
+)  # fmt: skip
+def test_blocks_have_whole_heads_and_even_shares_of_the_keys_of_others(
+    stub: Stub, fields: dict[str, Any], blocks: int, own: int
+) -> None:
     args = forward_args(**{"device": H100, **SHARED, **fields})
     answer, needed, splits = stub.fwd_workspace(args)
     assert answer.status is Status.OK
@@ -346,10 +339,11 @@ def test_blocks_have_even_shares_of_the_keys_of_all_heads(stub: Stub, fields: di
     assert stub.fwd(args).status is Status.OK
     (launch,) = stub.launches()
     assert launch["kind"] == "shares"
-    keys = 30000 / launch["tiles"]
-    assert 15 < keys <= 32
-    assert launch["blocks"] * launch["each"] + launch["rest"] == args.batch * args.heads_k * launch["tiles"]
-    assert launch["rest"] < launch["blocks"] <= 264
+    assert 15 < args.seqlen_k / launch["tiles"] <= 32
+    shared = (args.batch * args.heads_k - launch["own"] * launch["blocks"]) * launch["tiles"]
+    assert launch["blocks"] * launch["each"] + launch["rest"] == shared
+    assert (launch["blocks"], launch["own"]) == (blocks, own)
+    assert launch["rest"] < launch["blocks"]
     assert 1 < splits <= 128
     rows = 2 * launch["blocks"] * launch["rows"]
     assert 0 <= launch["flags"] < launch["o_parts"]

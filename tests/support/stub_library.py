@@ -145,7 +145,7 @@ fa_status launch_shares(const Shares &s, std::int32_t, cudaStream_t) {
   std::string text = "\"kind\":\"shares\"";
   const auto add = [&](const char *name, long long value) { text += ",\"" + std::string(name) + "\":" + std::to_string(value); };
   const auto at = [&](const void *pointer) { return reinterpret_cast<std::intptr_t>(pointer) - reinterpret_cast<std::intptr_t>(s.joints); };
-  add("blocks", s.blocks), add("tiles", s.tiles), add("each", s.each), add("rest", s.rest), add("rows", s.rows);
+  add("blocks", s.blocks), add("tiles", s.tiles), add("own", s.own), add("each", s.each), add("rest", s.rest), add("rows", s.rows);
   add("joins", s.tag == 0), add("flags", at(s.flags)), add("o_parts", at(s.p.o_parts)), add("lse_parts", at(s.p.lse_parts));
   stub_record_text(text.c_str());
   return FA_STATUS_OK;

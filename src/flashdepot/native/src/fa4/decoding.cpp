@@ -103,6 +103,7 @@ Shares shared(const ForwardCall &call, const Decoding &described, const Division
   s.tag = joins_inside(division) ? next_tag() : 0;
   s.rows = static_cast<std::int32_t>(rows_of(call.problem));
   s.blocks = division.blocks, s.tiles = division.tiles;
+  s.own = division.own;
   s.each = division.each, s.rest = division.rest;
   return s;
 }

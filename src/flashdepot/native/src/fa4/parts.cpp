@@ -168,21 +168,30 @@ Seen seen_of(const Problem &problem) {
           right >= 0 ? std::min(problem.seqlen_k, problem.seqlen_k + right) : problem.seqlen_k};
 }
 
-// Shares that fill the GPU. Of sequences with lengths of their own the kernels divide what they find.
+// Shares that fill the GPU. Of sequences with lengths of their own the kernels divide what they find. Of others with short
+// rows blocks begin heads at the same time, so that rows of neighbouring heads, which are neighbours in memory, are read together.
 Division division_of(const ForwardCall &call, std::int64_t sms) {
   constexpr std::int64_t kMostTiles = std::int64_t{1} << 30;
   const Problem &problem = call.problem;
   const ShareTile tile = share_tile(problem.head_dim);
   const Seen seen = seen_of(problem);
   const std::int64_t tiles = std::max(1, (seen.high + tile.keys - 1) / tile.keys - seen.low / tile.keys);
-  const std::int64_t all = heads_of(problem) * tiles;
-  const std::int64_t blocks = std::clamp<std::int64_t>(all / tile.warps, 1, tile.blocks * sms), each = all / blocks;
+  const std::int64_t heads = heads_of(problem), all = heads * tiles, most = tile.blocks * sms;
+  std::int64_t blocks = std::clamp<std::int64_t>(all / tile.warps, 1, most), own = 0;
   if (all > kMostTiles) {
     return {};
   }
+  const bool differ = has_lists(call.args), short_rows = !differ && problem.head_dim <= 64;
+  if (short_rows && heads >= blocks) {
+    const std::int64_t few = 2 * tile.warps, left = heads % blocks * tiles / blocks;
+    own = heads / blocks - (left < few && heads % blocks != 0 ? 1 : 0);
+  } else if (short_rows && blocks == most && 100 * (most % heads) <= 4 * most) {
+    blocks -= most % heads;
+  }
+  const std::int64_t shared = all - own * blocks * tiles, each = shared / blocks;
   const auto number = [](std::int64_t n) { return static_cast<std::int32_t>(n); };
-  const bool differ = has_lists(call.args), whole = !differ && all % blocks == 0 && each % tiles == 0;
-  return {number(blocks), differ ? 0 : number(tiles), number(each), number(all % blocks),
+  const bool whole = !differ && shared % blocks == 0 && each % tiles == 0;
+  return {number(blocks), differ ? 0 : number(tiles), number(own), number(each), number(shared % blocks),
           whole ? 1 : number((tiles - 1 + each - 1) / each + 1)};
 }
 

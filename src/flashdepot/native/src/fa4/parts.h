@@ -15,7 +15,8 @@ struct Parts {
 struct Division {
   std::int32_t blocks;      // 0: another way is faster, or the only one
   std::int32_t tiles;       // of each key head; 0: sequences differ
-  std::int32_t each, rest;  // tiles of a block, and blocks that have one more
+  std::int32_t own;       // heads that each block has to itself
+  std::int32_t each, rest;  // tiles of the others that a block has, and blocks that have one more
   std::int32_t most;        // blocks with keys of one key head, of sequences that have all
 };
 

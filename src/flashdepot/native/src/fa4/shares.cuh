@@ -129,10 +129,11 @@ struct ShareKernel : ShareShape<Dim> {
   // A key head of a sequence.
   struct Cursor {
     int b, head;
-    int begin, tiles;       // its first tile, counted like those of blocks, and how many
+    int begin, tiles;       // its first tile, counted from the first one of the block, and how many
     int length, low, high;  // keys, the first that any row sees, and after the last
     int queries;
     int q_first, k_first;  // rows before the sequence's
+    int own;             // heads that the block has to itself from this one on
     int index;             // of the sequence, in k and v
 
     __device__ int key_of(int tile) const { return (low / Keys + tile - begin) * Keys; }
@@ -167,11 +168,25 @@ struct ShareKernel : ShareShape<Dim> {
     enter(p, c, b);
     return c.tiles;
   }
-  static __device__ void move_on(const Decoding &p, Cursor &c) {
+  static __device__ void move_on(const Shares &shares, Cursor &c, const Cursor &last) {
+    const Decoding &p = shares.p;
+    if (c.own > 0) {
+      const int begin = c.begin + c.tiles, own = c.own - 1;
+      if (own == 0) {
+        c = last;
+        c.begin += begin;
+        return;
+      }
+      const int next = c.b * p.heads_k + c.head + shares.blocks;
+      enter(p, c, next / p.heads_k);
+      c.head = next % p.heads_k, c.begin = begin, c.own = own;
+      return;
+    }
     c.begin += c.tiles;
     if (++c.head < p.heads_k) return;
     c.head = 0;
     enter(p, c, c.b + 1);
+    c.own = 0;
   }
 
   static __device__ int all_tiles(const Decoding &p, int lane) {
@@ -216,9 +231,10 @@ struct ShareKernel : ShareShape<Dim> {
 
   // What a block has; as far as a look at memory is not needed, before the kernel before has ended.
   struct Share {
-    int begin, end;  // tiles
+    int end;  // tiles
     Cursor first;
-    int from;  // the block that begins the first head
+    Cursor shared;  // the first head that others may have begun; its place as if the block had nothing before it
+    int from;  // the block that begins it
   };
 
   static __device__ bool enter_share(const Shares &shares, Share &share, int lane) {
@@ -230,9 +246,20 @@ struct ShareKernel : ShareShape<Dim> {
       each = all / blocks, rest = all - each * blocks;
       if (block >= blocks) return false;
     }
-    share.begin = tile_of(block, each, rest), share.end = tile_of(block + 1, each, rest);
-    share.first = cursor_at(shares, share.begin, lane);
-    share.from = share.first.begin < share.begin ? block_of(share.first.begin, each, rest) : block;
+    const int before = shares.own * shares.blocks * shares.tiles;  // of heads that are not shared
+    const int begin = tile_of(block, each, rest), end = tile_of(block + 1, each, rest);
+    share.shared = cursor_at(shares, before + begin, lane);
+    share.shared.begin -= before;
+    share.from = share.shared.begin < begin ? block_of(share.shared.begin, each, rest) : block;
+    share.shared.begin -= begin;
+    share.shared.own = 0;
+    share.first = share.shared;
+    share.end = shares.own * shares.tiles + end - begin;
+    if (shares.own > 0) {
+      enter(shares.p, share.first, block / shares.p.heads_k);
+      share.first.head = block % shares.p.heads_k;
+      share.first.begin = 0, share.first.own = shares.own;
+    }
     return true;
   }
 
@@ -244,8 +271,8 @@ struct ShareKernel : ShareShape<Dim> {
     int slot = 0;
     std::uint32_t parity = 1;
 #pragma unroll 1
-    for (int tile = share.begin; tile < share.end; ++tile) {
-      if (tile >= c.end()) move_on(p, c);
+    for (int tile = 0; tile < share.end; ++tile) {
+      if (tile >= c.end()) move_on(shares, c, share.shared);
       const std::uint32_t full = barriers + slot * 24, to = ring + slot * 2 * kTileBytes;
       const int key = c.key_of(tile);
       int row = c.k_first + key, sequence = c.index, next = 0, next_page = 0;
@@ -318,7 +345,7 @@ struct ShareKernel : ShareShape<Dim> {
       if (lane == 0) copy(shares, share, ring, barriers);
       return;
     }
-    const int begin = share.begin, end = share.end, block = blockIdx.x;
+    const int end = share.end, block = blockIdx.x;
     Cursor cur = share.first;
 
     const auto read_q = [&](std::uint32_t (&to)[Dim / 16][2], const Cursor &c) {
@@ -347,8 +374,7 @@ struct ShareKernel : ShareShape<Dim> {
 
     std::uint32_t q[Dim / 16][2];
     bool joins = false;
-    Cursor joint = cur;
-    int t = begin + warp, slot = warp;
+    int t = warp, slot = warp;
     std::uint32_t parity = 0;
     read_q(q, cur);
     for (;;) {  // a head
@@ -356,7 +382,7 @@ struct ShareKernel : ShareShape<Dim> {
       Cursor coming = cur;
       std::uint32_t q_coming[Dim / 16][2];
       if (until < end) {
-        move_on(p, coming);
+        move_on(shares, coming, share.shared);
         read_q(q_coming, coming);
       }
       float o[Dim / 16][4] = {};
@@ -465,7 +491,7 @@ struct ShareKernel : ShareShape<Dim> {
         slot += Warps;
         if (slot >= kSlots) slot -= kSlots, parity ^= 1;
       }
-      const bool begins = cur.begin >= begin, ends = cur.end() <= end;
+      const bool begins = cur.own > 0 || cur.begin >= shares.own * shares.tiles, ends = cur.end() <= end;
       finish(shares, cur, o, m, l, sums, largest, weight, items, begins, ends, warp, lane);
       if (ends && shares.tag == 0 && threadIdx.x == 0) {
         shares.joints[cur.b * p.heads_k + cur.head] = make_int4(begins ? block : share.from, block, cur.q_first, cur.queries);
@@ -478,7 +504,7 @@ struct ShareKernel : ShareShape<Dim> {
     }
     if (shares.tag == 0) return;
     if (threadIdx.x == 0 && cur.end() > end) tell(shares.flags + block, shares.tag);
-    if (joins) join(shares, joint, items, share.from, lane);
+    if (joins) join(shares, share.shared, items, share.from, lane);
   }
 
   // Where sums are: rows are turned, so that eight of them are in all banks.

@@ -9,10 +9,10 @@ namespace flashdepot::fa4 {
 
 constexpr std::int32_t kShareRows = 8;  // of queries for each key head, at most
 
-// A tile is the keys that a warp has at once. Blocks have the tiles of all sequences and key heads one after the
-// other, so that one may end a head that others began, and begin one that others end: such heads are joined by the
-// block that ends them, or by a second kernel. A block waits only for blocks with lower numbers, which Hopper begins
-// before it, so that none waits for one that finds no room.
+// A tile is the keys that a warp has at once. Blocks have some key heads to themselves, neighbouring ones at the same time,
+// and after these the tiles of the others one after the other, so that one may end a head that others began, and begin one
+// that others end: such heads are joined by the block that ends them, or by a second kernel. A block waits only for blocks
+// with lower numbers, which Hopper begins before it, so that none waits for one that finds no room.
 struct Shares {
   CUtensorMap k, v;
   Decoding p;    // o_parts (2 * blocks, rows, head_dim), lse_parts (2 * blocks, rows): see slot_of in shares.cuh
@@ -22,7 +22,8 @@ struct Shares {
   std::int32_t rows;          // of queries for each key head
   std::int32_t box;           // keys that are copied at once: of a tile, or fewer where pages are smaller
   std::int32_t blocks, tiles;  // tiles: of each key head; 0: sequences differ
-  std::int32_t each, rest;     // tiles of a block, and blocks that have one more
+  std::int32_t own;          // heads that each block has to itself, a grid apart; the others are shared
+  std::int32_t each, rest;     // of the others: tiles of a block, and blocks that have one more
 };
 
 // What the kernels take of a head dim.
