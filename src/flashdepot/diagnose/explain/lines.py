@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterator
 from typing import BinaryIO
 
@@ -29,11 +29,6 @@ _COLOUR = re.compile(rb"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\
 
 _BEGIN = Pattern.parse("^")
 
-_WIDTHS = (72, 240)
-"""The widths of terminals, and how many lines must have one, before lines are taken as cut."""
-_CUTS = 3
-_BORDERS = frozenset(bytes([byte]) for byte in b"|+-=*#_~^\x80\x82\x83\xae\xaf")
-
 _ENTITIES = {
     b"&lt;": b"<",
     b"&gt;": b">",
@@ -55,22 +50,21 @@ _ESCAPED_END = re.compile(rb"(?:\\{1,2}r)?\\{1,2}n(?=[\s'\"\[({+~^|*#\\A-Z-]|$|e
 class Chunk(msgspec.Struct, frozen=True):
     """Lines that follow one another, the number of the first of them from 1, and the same bytes in lower case.
 
-    ``added`` are ends of lines that the log has not, ``removed`` those that it had, by their bytes.
+    ``added`` are ends of lines that the log has not, by their bytes.
     """
 
     first: int
     text: bytes
     lowered: bytes
     added: tuple[int, ...] = ()
-    removed: tuple[int, ...] = ()
 
     def number(self, position: int) -> int:
         """The line of the log that a byte stands in."""
-        return self.first + self.text.count(b"\n", 0, position) + self.moved(position)
+        return self.first + self.text.count(b"\n", 0, position) - self.added_before(position)
 
-    def moved(self, position: int) -> int:
-        """How many more ends of lines the log had before a byte than the text has."""
-        return bisect_right(self.removed, position) - bisect_left(self.added, position)
+    def added_before(self, position: int) -> int:
+        """How many ends of lines before a byte the log has not."""
+        return bisect_left(self.added, position)
 
     def line(self, start: int, stop: int) -> str:
         """What stands between two bytes, without the prefixes of other programs."""
@@ -94,32 +88,12 @@ def read_chunks(stream: BinaryIO) -> Iterator[Chunk]:
             plain = _C1_CONTROLS.sub(b"", text).decode(errors="replace")
             text = _SPELLED.sub(lambda found: _SPELLINGS[found[0]], plain).encode()
         ends = text.count(b"\n")
-        text, removed = _unwrapped(text)
-        text, added = (text, ()) if removed else _unquoted(text)
+        text, added = _unquoted(text)
         lowered = text.lower()
         if not text.isascii() and len(other := text.decode(errors="replace").lower().encode()) == len(text):
             lowered = other
-        yield Chunk(number, text, lowered, added, removed)
+        yield Chunk(number, text, lowered, added)
         number += ends
-
-
-def _unwrapped(text: bytes) -> tuple[bytes, tuple[int, ...]]:
-    """Lines as they were before a terminal cut them at its width, and where they had been cut.
-
-    A terminal cuts where several lines have the same greatest length; what draws a box has it as well, and is left.
-    """
-    lines = text.split(b"\n")
-    lengths = [len(line) for line in lines]
-    width = max(lengths)
-    cut = [i for i, length in enumerate(lengths[:-1]) if length == width and lines[i][-1:] not in _BORDERS]
-    if not _WIDTHS[0] <= width <= _WIDTHS[1] or len(cut) < _CUTS or lengths.count(width) != len(cut):
-        return text, ()
-    joined, removed, position, cuts = [], [], 0, set(cut)
-    for i, line in enumerate(lines):
-        joined += [line] if i in cuts or i == len(lines) - 1 else [line, b"\n"]
-        position += len(joined[-1]) if i in cuts else len(line) + 1
-        removed += [position] if i in cuts else []
-    return b"".join(joined), tuple(removed)
 
 
 def _unquoted(text: bytes) -> tuple[bytes, tuple[int, ...]]:

@@ -34,7 +34,6 @@ _HEADING = re.compile(r"\s*#+ \S")
 _ROW = re.compile(r"\s*\|(?:[^|\n]*\|){2,}\s*$")
 _CITED = re.compile(r"\S #\d{2,6}\s*$")
 """How a line ends that cites the title of another thread."""
-_WHOLE = re.compile(r"\W*`[^`]+`\W*$")
 _OF_MESSAGES = re.compile(r"(?i)\b(?:error message|standard error|symptoms?|correctly)\b")
 """What a line says that speaks of an error as such, and of none that somebody had."""
 _PROMPT = re.compile(
@@ -129,7 +128,7 @@ class Passages(msgspec.Struct):
         if len(kinds) < _FEW or in_step or raised or _Kind.COMMAND in kinds or self._is_fenced(begin):
             return False
         sentences = kinds.count(_Kind.SENTENCE) * 3 >= len(kinds)
-        return sentences and not (states or _WHOLE.match(line) or _is_programs(line))
+        return sentences and not (states or _is_programs(line))
 
     def _is_in_source(self, begin: int, *, states: bool) -> bool:
         """Whether a line is source, or so many around it are."""

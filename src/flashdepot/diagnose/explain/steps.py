@@ -117,8 +117,8 @@ class Story:
             counted, until = counted + chunk.text.count(b"\n", until, start), start
             before, begin = self._step, start
             if chunk.text.startswith(_FENCE, start):
-                self._leave(chunk.first + counted + chunk.moved(start))
-            elif self._take(line, chunk.first + counted + chunk.moved(start)) and before is None and self._step:
+                self._leave(chunk.first + counted - chunk.added_before(start))
+            elif self._take(line, chunk.first + counted - chunk.added_before(start)) and before is None and self._step:
                 begin = max(begins[-1], chunk.text.rfind(b"\n\n", 0, start) + 1)
                 self._step.first = chunk.number(begin)
             if self._step is not before:
