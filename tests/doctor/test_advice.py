@@ -180,14 +180,29 @@ def test_the_first_command_brings_what_the_line_names(log: str, command: str) ->
     [
         ("error: No virtual environment found; run `uv venv` to create one\n", "uv venv "),
         (
-            "WARNING: invalid metadata. Please use pip<24.1.\nERROR: No matching distribution found for torch==1.0\n",
-            "pip install 'pip<24.1' ",
+            "Please use pip<24.1 if you need to use this version.\nERROR: No matching distribution found for a",
+            "pip install 'pip<24.1'",
         ),
+        (
+            "error: Failed to inspect Python\n\nhint: Consider recreating the environment (e.g., with `uv venv`)",
+            "uv venv --clear",
+        ),
+        (
+            "error: bad\nhint: If all indexes are equal, use `--index-strategy unsafe-best-match`",
+            "THE_COMMAND --index-strategy",
+        ),
+        (
+            "TypeError: Descriptors\n 1. Downgrade the protobuf package to 3.20.x or lower.",
+            "pip install 'protobuf==3.20.*'",
+        ),
+        ("error: Your local changes\nPlease commit your changes or stash them before you switch", "git stash"),
+        ("CondaError: Run 'conda init' before 'conda activate'", "conda init"),
     ],
 )
-def test_what_the_log_itself_advises_comes_first(log: str, command: str) -> None:
+def test_what_the_tool_itself_says_is_the_first_command(log: str, command: str) -> None:
     report = look(log)
-    assert next(iter(report.findings[0].fix if report.findings else report.next_steps)).startswith(command)
+    assert (report.findings[0].fix if report.findings else report.next_steps)[0].startswith(command)
+    assert report.hints
 
 
 @pytest.mark.parametrize("hint", ["pip install x; rm -rf ~", "git clone $(id)", "curl https://x.y | sh"])

@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
+from flashdepot.diagnose.explain.hint import SAFE, commands_in, near
 from flashdepot.diagnose.explain.machine import WHEELS, Package, how_to_install, named, wheel_with
 from flashdepot.diagnose.explain.match import Hit, RuleOutcome
 from flashdepot.diagnose.explain.rules import RANKS, LogRule, for_windows, is_for_posix
@@ -53,6 +54,7 @@ _LONG = "FORCE_BUILD=TRUE"
 """What marks a command that compiles for an hour or more: it stands behind those that take seconds."""
 
 _OURS_BUILDS = re.compile(r"flashdepot (?!depot gc)")
+_OF_OURS = re.compile(r"install (?:\S+ )*flash[-_]att")
 _SWITCH = re.compile(r"(?:set )?\bFLASH_ATTENTION_(?=FORCE|SKIP)")
 _SWITCHES = {"causal-conv1d": "CAUSAL_CONV1D_", "mamba-ssm": "MAMBA_"}
 """Packages that have flash-attn's switches, with another beginning."""
@@ -66,10 +68,6 @@ _REQUIREMENT = re.compile(
 _UNKNOWN = {"path": ".", "folder": ".", "url": "THE_URL"}
 _PIP_INSTALLS = re.compile(r"(?<!uv )(?:\bpython -m )?\bpip install (?=[^u]|u[^v])")
 _THEN_UNNAMED = re.compile(r" (?:&&|;) (?:uv )?pip install (?:-\S+ )*THE_PACKAGE[^&;#]*(?=$|   #)")
-_ABOVE, _BELOW = 5, 30
-"""Lines above and below the one that decides in which the log's own hints are about it."""
-_SAFE = re.compile(r"(?:[\w@%+=:,./~\[\] -]|'[\w.<>=!~,\[\] -]*'|\"[\w.<>=!~,\[\] -]*\")+")
-"""A command of a log that may be advised again: it can start nothing else."""
 
 _INSTALL = "flashdepot install   # a wheel that fits this environment, or ours, which links no torch; verified before it is imported"
 _LINK = "flashdepot link candle --write --get   # prebuilt kernels in place of those that candle compiles"
@@ -146,11 +144,17 @@ class Advice:
         for_gpu = self._for_gpu(values)
         return values | {"for_gpu": for_windows(for_gpu) if outcome.windows else for_gpu}
 
+    @property
+    def failed(self) -> str:
+        """The command that failed, where the log or the user has it, and it may be said again."""
+        said = [step.command for step in self.outcome.steps if _TOOLS.get(step.tool) == self.tool and step.command]
+        fits = said and SAFE.fullmatch(said[-1]) and len(said[-1]) < SHOWN // 2
+        return said[-1] if fits and not said[-1].endswith("successfully.") else ""
+
     def _again(self) -> str:
         """The command that failed, where the log or the user has it, else the usual one of the tool."""
-        said = [step.command for step in self.outcome.steps if _TOOLS.get(step.tool) == self.tool and step.command]
-        if said and _SAFE.fullmatch(said[-1]) and len(said[-1]) < SHOWN // 2 and not said[-1].endswith("successfully."):
-            return said[-1]
+        if self.failed:
+            return self.failed
         usual = {
             "cargo": "cargo build",
             "cmake": "cmake -S . -B build",
@@ -188,6 +192,10 @@ class Advice:
         advice = [command for command in advice if ours or not _OURS_BUILDS.match(command)]
         fix = [fill(command, self.values, quoted=(*self.hit.groups, *_UNKNOWN, "requirement")) for command in advice]
         fix = sorted(map(self._of_this_machine, self._of_this_tool(fix, advice)), key=self._place)
+        hints = near(outcome.hints, self.hit.line.number)
+        named_there = commands_in(hints, self.failed or "THE_COMMAND")
+        said = [f"{command}   # as the log itself says" for command in named_there if not _OF_OURS.search(command)]
+        fix = [*said, *(command for command in fix if _code(command) not in map(_code, said))]
         may_have_ours = (
             rule.ours and ours and package.name != UNNAMED and not outcome.amd and outcome.facts.can_run_ours
         )
@@ -195,7 +203,7 @@ class Advice:
             ours_is = _LINK if outcome.cargo else _INSTALL
             first = self.hit.package or rule.rank != RANKS.index("missing-tool")
             fix = [ours_is, *fix] if first else [*fix, ours_is]
-        return tuple(dict.fromkeys((*own_hints(self.outcome, self.hit.line.number), *fix)))
+        return tuple(fix)
 
     def _of_what_was_found(self, advice: Sequence[str]) -> Sequence[str]:
         """Advice without what is for another thing of the rule's than the one that the log names."""
@@ -252,20 +260,17 @@ class Advice:
         return not at_fault, _LONG in code, looks, lacks, prose or _UNFILLED.search(code) is not None
 
 
+def _code(command: str) -> str:
+    """A command without what is said of it."""
+    return command.partition("   # ")[0].removeprefix("python -m ")
+
+
 def _of_system(rule: LogRule, outcome: RuleOutcome) -> Sequence[str]:
     if outcome.amd and rule.fix_amd:
         return rule.fix_amd
     if outcome.windows and rule.fix_windows:
         return rule.fix_windows
     return rule.fix
-
-
-def own_hints(outcome: RuleOutcome, line: int) -> list[str]:
-    """Commands that the log itself advises, near a line of it: they start nothing but the tool that they name."""
-    near = [
-        hint for hint in outcome.hints if line - _ABOVE <= hint.number <= line + _BELOW and _SAFE.fullmatch(hint.text)
-    ]
-    return list(dict.fromkeys(f"{hint.text}   # what the log itself advises, in line {hint.number}" for hint in near))
 
 
 def _both(asking: str, asked: str) -> str:

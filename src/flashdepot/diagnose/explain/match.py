@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from flashdepot.diagnose.explain import machine
+from flashdepot.diagnose.explain.hint import HINT, NO_HINT, OF_A_TOOL, Line
 from flashdepot.diagnose.explain.lines import Chunk, begin_of_line, end_of_line
 from flashdepot.diagnose.explain.machine import MachineFacts, Package, package_of
 from flashdepot.diagnose.explain.passage import Passages, Voice
@@ -26,11 +27,11 @@ LINE_CAP = 4096
 EARLIEST = 5
 """How many of the first lines that state an error are kept, for logs that no rule knows."""
 
-_HINTS = 5
-"""How many of a log's own hints are kept."""
-
 _EXAMINED = 1000
 """How many lines of a piece are asked whether they state an error; a hostile one has nothing but lines that seem to."""
+
+_HINTS = 40
+"""How many lines are kept in which a tool says what would fix it."""
 
 _WEIGHED = 50
 """How many lines of a piece a pattern is weighed in."""
@@ -45,6 +46,7 @@ _LEVELS_END = 80
 """Where in a line a logger's level stands: what is only a warning does not say for certain why a command failed."""
 
 _FLASH = "flash"
+_CANDLE = "candle"
 _OWN_TOOLS = frozenset({"cmake", "git"})
 _OWN_PHASES = frozenset({"resolve", "fetch", "build", "install"})
 
@@ -55,7 +57,6 @@ _WHERE = tuple((Pattern.parse(f"(?i){row.pattern}"), row.where) for row in SENTE
 
 _DOES_WITHOUT = Pattern.parse(SENTENCES.lines["does_without"])
 _CONTINUES = re.compile(rb"\n\W{0,40}(?i:using|falling back|switching|continuing|defaulting|skipping)\b")
-_HINT = Pattern.parse(SENTENCES.lines["hint"])
 _WARNS = re.compile(rb"(?:^|[\s\[(|])(?:WARN(?:ING)?|INFO|DEBUG)(?:\W|$)")
 _ONLY_WARNS = Pattern.parse(SENTENCES.lines["only_warns"])
 _SAYS_ERROR = re.compile(rb"(?i:error|exception|\bfailed)\b")
@@ -74,13 +75,6 @@ class _Weight(IntEnum):
     TELLS = 1
     SHOWS = 2
     PROVES = 3
-
-
-class Line(msgspec.Struct, frozen=True):
-    """A line of a log: its number from 1, and its text without prefixes."""
-
-    number: int
-    text: str
 
 
 class Hit(msgspec.Struct, frozen=True):
@@ -118,7 +112,8 @@ class RuleOutcome(msgspec.Struct, frozen=True):
     ``facts`` is what the log says of its machine; ``windows`` and ``amd`` say whether something in it is of that system,
     or of that vendor's GPUs, and ``flash`` whether it speaks of FlashAttention at all; ``package`` is the one that the
     first error is about. ``described`` is what a person tells or a logger warns of, where no rule knows another line.
-    ``decided`` says whether an error line tells more than that something failed; ``hints`` are commands that the log itself advises.
+    ``decided`` says whether an error line tells more than that something failed. ``hints`` are lines in which a tool
+    says what would fix it; ``candle`` says whether the log speaks of candle.
     """
 
     hits: tuple[Hit, ...]
@@ -132,6 +127,7 @@ class RuleOutcome(msgspec.Struct, frozen=True):
     described: tuple[Hit, ...] = ()
     decided: bool = True
     hints: tuple[Line, ...] = ()
+    candle: bool = False
 
     @property
     def cargo(self) -> bool:
@@ -166,8 +162,10 @@ def match(rules: Sequence[LogRule], chunks: Iterable[Chunk], command: str = "") 
 def _screen(rules: tuple[LogRule, ...]) -> Screen:
     """What is looked for in every piece of a log; making it takes longer than reading a short log."""
     patterns = [pattern for rule in rules for pattern in rule.patterns + rule.in_step + rule.likely]
-    texts = {text for rule in rules for text in rule.texts}.union(WINDOWS_SIGNS, AMD_SIGNS, INSTALL_SIGNS)
-    return Screen(dict.fromkeys((*patterns, _STATES_ERROR, _HINT, *machine.PATTERNS)), texts)
+    texts = {text for rule in rules for text in rule.texts}.union(
+        {_FLASH, _CANDLE}, WINDOWS_SIGNS, AMD_SIGNS, INSTALL_SIGNS
+    )
+    return Screen(dict.fromkeys((*patterns, _STATES_ERROR, HINT, *machine.PATTERNS)), texts)
 
 
 @dataclass
@@ -215,7 +213,7 @@ class _Search:
                 (self.described if hit.described else self.suggested).setdefault(rule, replace(hit, certain=False))
         if len(self.errors) < EARLIEST and _STATES_ERROR in possible:
             self._keep_errors(piece)
-        if _HINT in possible:
+        if HINT in possible:
             self._keep_hints(piece)
         self._before = chunk.text
 
@@ -246,6 +244,7 @@ class _Search:
             described=() if hits else _in_order(described),
             decided=bool(self.errors) or not self.reports,
             hints=tuple(self.hints),
+            candle=_CANDLE in self._seen,
         )
 
     def _place(self) -> None:
@@ -286,15 +285,6 @@ class _Search:
         steps = self.story.steps
         return not steps or any(step.command or step.phase in rule.phases for step in steps)
 
-    def _keep_hints(self, piece: _Piece) -> None:
-        end, text = 0, piece.chunk.text
-        while len(self.hints) < _HINTS and (found := _HINT.search(text, end)) is not None:
-            said = _groups(found)
-            command = said.get("command") or f"pip install '{said['requirement'].rstrip(',.')}'"
-            if not piece.passages.is_sources(begin_of_line(text, found.end())):
-                self.hints.append(Line(_line_at(piece.chunk, found.start(), found.end()).number, command))
-            end = end_of_line(text, found.end())
-
     def _keep_errors(self, piece: _Piece) -> None:
         end, chunk = 0, piece.chunk
         for _ in range(_EXAMINED):
@@ -309,6 +299,15 @@ class _Search:
                 elif len(self.reports) < EARLIEST:
                     self.reports.append(line)
                 self._package = self._package or package_of(line.text, piece.scene.at(found.start()))
+            end = end_of_line(chunk.text, found.end())
+
+    def _keep_hints(self, piece: _Piece) -> None:
+        end, chunk = 0, piece.chunk
+        while len(self.hints) < _HINTS and (found := HINT.search(chunk.text, end)):
+            line = _line_at(chunk, found.start(), found.end())
+            text = line.text.encode()
+            if (OF_A_TOOL.search(text) or piece.is_printed(found)) and not NO_HINT.search(text):
+                self.hints.append(line)
             end = end_of_line(chunk.text, found.end())
 
 
@@ -330,6 +329,12 @@ class _Piece(msgspec.Struct, frozen=True):
             return None
         text = self.chunk.text
         return self._hit(rule, *min(matches, key=lambda match: (-match[0], end_of_line(text, match[1].end()))))
+
+    def is_printed(self, found: re.Match[bytes]) -> bool:
+        """Whether a program printed what was found, and no person wrote it."""
+        in_step = self.scene.at(found.start()) is not None
+        voice = self.passages.voice_of(*found.span(), in_step=in_step, sentence=False)
+        return voice is Voice.PRINTED and not self._is_source(found)
 
     def repeats(self, rule: LogRule) -> bool:
         """Whether what a title says stands below it too, where the program's own line is."""

@@ -142,10 +142,6 @@ class Passages(msgspec.Struct):
     def _kinds_around(self, begin: int) -> list[_Kind]:
         return [kind for kind in map(self._kind, self._around(begin)) if kind is not _Kind.BLANK]
 
-    def is_sources(self, begin: int) -> bool:
-        """Whether a line is of a program's source."""
-        return self._kind(begin) is _Kind.SOURCE
-
     def _is_fenced(self, begin: int) -> bool:
         """Whether a line stands between fences, where nobody writes sentences."""
         if self.fences is None:

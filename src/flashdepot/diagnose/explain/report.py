@@ -10,9 +10,10 @@ import msgspec
 from msgspec.structs import replace
 
 from flashdepot.binary.elf import demangled
-from flashdepot.diagnose.explain.advice import OURS, UNNAMED, Advice, fill, own_hints, package_meant, shortened
+from flashdepot.diagnose.explain.advice import OURS, UNNAMED, Advice, fill, package_meant, shortened
+from flashdepot.diagnose.explain.hint import Line, commands_in, near
 from flashdepot.diagnose.explain.machine import MachineFacts, built_for
-from flashdepot.diagnose.explain.match import Hit, Line, RuleOutcome, summed_up_in
+from flashdepot.diagnose.explain.match import Hit, RuleOutcome, summed_up_in
 from flashdepot.diagnose.explain.rules import RANKS, load_classes
 from flashdepot.diagnose.explain.steps import Step
 from flashdepot.errors import MissingToolError
@@ -58,7 +59,8 @@ class LogReport(msgspec.Struct, frozen=True):
     ``possible`` is what may be the cause where it is not certain, the likeliest first: what was found and what may stand behind it, or,
     where nothing was found, ``described``, of which only a person's words or a warning speak. ``steps`` is the log as the story of its commands, ``facts`` what it says of its machine.
     ``next_steps`` are commands and advice for a log whose cause is not certain, and empty otherwise. ``decided`` is false
-    where every error line only says that something failed.
+    where every error line only says that something failed. ``hints`` are the lines next to the one that decides in which the
+    tool itself says what would fix it.
     """
 
     findings: tuple[Cause, ...]
@@ -67,6 +69,7 @@ class LogReport(msgspec.Struct, frozen=True):
     described: tuple[Cause, ...] = ()
     possible: tuple[Cause, ...] = ()
     decided: bool = True
+    hints: tuple[Line, ...] = ()
     steps: tuple[Step, ...] = ()
     facts: MachineFacts = msgspec.field(default_factory=MachineFacts)
 
@@ -101,6 +104,7 @@ class LogReport(msgspec.Struct, frozen=True):
             "findings": [finding.to_json() for finding in self.findings],
             "possible": [{"class": cause.id, "title": cause.title, "fix": fix} for cause, fix in self.each_possible()],
             "errors": [{"line": line.number, "text": line.text} for line in self.errors],
+            "hints": [{"line": line.number, "text": line.text} for line in self.hints],
             "next_steps": list(self.next_steps),
             "steps": [step.to_json() for step in self.steps],
             "machine": self.facts.to_json(),
@@ -112,19 +116,27 @@ def make_report(outcome: RuleOutcome, host: HostRecord | None) -> LogReport:
     findings, described = (
         tuple(_finding(hit, outcome, host) for hit in hits) for hits in (outcome.hits, outcome.described)
     )
-    errors = tuple(Line(line.number, shortened(line.text)) for line in outcome.errors)
+    deciding = [hit.line for hit in outcome.hits[:1]] or outcome.errors
+    hints = near(outcome.hints, *(line.number for line in deciding)) or (() if deciding else outcome.hints)
+    errors, shown = (
+        tuple(Line(line.number, shortened(line.text)) for line in lines) for lines in (outcome.errors, hints)
+    )
     report = LogReport(
         findings,
         errors,
         described=described,
         decided=outcome.decided,
+        hints=shown,
         steps=outcome.steps,
         facts=outcome.facts,
     )
     if report.certain:
         return report
     others = (_finding(hit, outcome, host) for hit in _or_else(outcome.hits))
-    return replace(report, next_steps=_next_steps(outcome), possible=(*findings, *others) or described)
+    said = (
+        () if findings else (f"{command}   # as the log itself says" for command in commands_in(hints, "THE_COMMAND"))
+    )
+    return replace(report, next_steps=(*said, *_next_steps(outcome)), possible=(*findings, *others) or described)
 
 
 def _or_else(hits: Sequence[Hit]) -> Iterable[Hit]:
@@ -144,8 +156,7 @@ def _next_steps(outcome: RuleOutcome) -> tuple[str, ...]:
     package = (outcome.package or package_meant(outcome)).name
     log = "run.log" if outcome.run else "build.log"
     elsewhere = [] if outcome.decided else [summed_up_in(line.text) for line in outcome.errors]
-    said = [hint for error in outcome.errors[:1] for hint in own_hints(outcome, error.number)]
-    steps = list(dict.fromkeys(filter(None, (*elsewhere, *said))))
+    steps = list(dict.fromkeys(filter(None, elsewhere)))
     if package in OURS and not (outcome.run or outcome.amd) and outcome.facts.can_run_ours:
         steps.append(f"flashdepot install   # in place of {package}: ready-made kernels, nothing to build")
     steps += _again(outcome, package)

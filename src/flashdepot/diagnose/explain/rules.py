@@ -38,6 +38,11 @@ class _SumsUp(msgspec.Struct, frozen=True):
     where: str
 
 
+class _Hint(msgspec.Struct, frozen=True):
+    pattern: str
+    command: str
+
+
 class Sentences(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What people and programs write when something fails, as ``sentences.toml`` has it."""
 
@@ -49,6 +54,7 @@ class Sentences(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     machine: Mapping[str, str]
     machine_signs: Mapping[str, str]
     sums_up: tuple[_SumsUp, ...]
+    hints: tuple[_Hint, ...]
 
 
 SENTENCES = msgspec.convert(read_toml(Path(__file__).with_name("sentences.toml")), Sentences)

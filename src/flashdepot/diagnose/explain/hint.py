@@ -1,0 +1,79 @@
+"""What a tool itself says would fix what failed: the lines that say so, and the commands in them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from flashdepot.diagnose.explain.pattern import Pattern
+from flashdepot.diagnose.explain.rules import SENTENCES
+
+_ABOVE, _BELOW = 8, 20
+"""How many lines before and behind the one that decides a tool may give its hint."""
+
+_TABLE = tuple((Pattern.parse(row.pattern), row.command) for row in SENTENCES.hints)
+
+
+def _any_of(rows: Iterable[str]) -> Pattern:
+    unnamed = (re.sub(r"\(\?P<\w+>", "(?:", row) for row in rows)
+    return Pattern.parse("|".join(f"(?:{row})" for row in unnamed), memory=1 << 23)
+
+
+HINT = _any_of([SENTENCES.lines["hint"], *(row.pattern for row in SENTENCES.hints)])
+"""What is looked for in a whole log."""
+OF_A_TOOL = _any_of(
+    [
+        SENTENCES.lines["hint"],
+        *(row.pattern for row, (own, _) in zip(SENTENCES.hints, _TABLE, strict=True) if not own.is_sentence),
+    ]
+)
+"""Which of it are a program's own words, and nobody else's."""
+NO_HINT = Pattern.parse(SENTENCES.lines["no_hint"])
+
+SAFE = re.compile(r"(?:[\w@%+=:,./~\[\] -]|'[\w.<>=!~,\[\] -]*'|\"[\w.<>=!~,\[\] -]*\")+")
+"""A command of a log that may be advised again: it can start nothing else."""
+_PROSE = re.compile(
+    r"(?: (?:to|and|or|first|before|for|if|in|from|with|then|again|as|on|it|the|manually|command)\b.*|[.,:;]+(?: .*|$)| +$)"
+)
+_UNFILLED = re.compile(r" (?:PACKAGE|NAME)\b|\.\.\.|[-=~<>+]$|install(?: -\S+)*$|=[A-Z]$")
+
+
+class Line(msgspec.Struct, frozen=True):
+    """A line of a log: its number from 1, and its text without prefixes."""
+
+    number: int
+    text: str
+
+
+def near(hints: Sequence[Line], *numbers: int) -> tuple[Line, ...]:
+    """The hints that stand close to one of the lines of these numbers."""
+    return tuple(hint for hint in hints if any(n - _ABOVE <= hint.number <= n + _BELOW for n in numbers))
+
+
+def commands_in(hints: Sequence[Line], again: str) -> Iterator[str]:
+    """The commands that hints name, each once, without what a shell would take for more than one command.
+
+    :param again: the command that failed, for what is to be added to it.
+    """
+    said = dict.fromkeys(command for hint in hints if (command := _command(hint.text, again)))
+    yield from said
+
+
+def _command(text: str, again: str) -> str:
+    for pattern, command in _TABLE:
+        if found := pattern.search(text.encode()):
+            groups = {name: value.decode(errors="replace") for name, value in found.groupdict().items() if value}
+            if "other" in groups:
+                groups["name"] = groups["other"]
+            if "requirement" in groups:
+                groups["requirement"] = shlex.quote(groups["requirement"].rstrip("."))
+            if "command" in groups:
+                groups["command"] = _PROSE.sub("", groups["command"])
+                if not SAFE.fullmatch(groups["command"]):
+                    return ""
+            filled = command.format(**groups, again=again)
+            return "" if _UNFILLED.search(filled) else filled
+    return ""
