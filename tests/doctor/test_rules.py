@@ -56,7 +56,20 @@ def test_every_placeholder_comes_from_a_pattern_or_from_the_host(rule: LogRule) 
         "rebuild",
         "install",
     }
-    host |= {"module", *WHEELS, "wheel_module", "asking", "both", "low", "path", "folder", "url", "requirement", "room"}
+    host |= {
+        "module",
+        *WHEELS,
+        "wheel_module",
+        "asking",
+        "both",
+        "low",
+        "path",
+        "folder",
+        "url",
+        "requirement",
+        "room",
+        "cuda_release",
+    }
     host |= {"again", "for_gpu"}
     named = {
         name

@@ -152,7 +152,7 @@ def test_a_build_by_cargo_gets_no_command_of_pip() -> None:
 
 def test_a_build_by_cargo_that_lacks_nvcc_is_given_it_from_the_depot() -> None:
     log = (
-        "error: failed to run custom build command for `cudarc v0.19.10`\n  --- stderr\n"
+        "   Compiling candle-core v0.9.1\nerror: failed to run custom build command for `cudarc v0.19.10`\n  --- stderr\n"
         "  thread 'main' panicked at build.rs:81:18:\n  Failed to execute `nvcc`: Os { code: 2, kind: NotFound }\n"
     )
     command = first(log).fix[0].partition("$(")[2].partition(")")[0]

@@ -31,7 +31,6 @@ PYTHON = {
 }
 CPLUSPLUS = {
     "an undeclared name": "int main(){return x;}",
-    "a missing header": '#include "widget.hpp"\nint main(){}',
     "an error directive": '#error "unsupported platform"',
     "a missing function": "void f();int main(){f();}",
     "a template": "#include <map>\nint main(){std::map<int,int> m; m.push_back(1);}",

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 
 from flashdepot.diagnose.explain.hint import SAFE, commands_in, near
-from flashdepot.diagnose.explain.machine import WHEELS, Package, how_to_install, named, wheel_with
+from flashdepot.diagnose.explain.machine import (
+    WHEELS,
+    Package,
+    cuda_wheel,
+    how_to_install,
+    named,
+    of_debian,
+    wheel_with,
+)
 from flashdepot.diagnose.explain.match import Hit, RuleOutcome
 from flashdepot.diagnose.explain.rules import RANKS, LogRule, for_windows, is_for_posix
 from flashdepot.model.host import HostRecord
@@ -34,19 +43,22 @@ _COMMANDS = {
     "compiler": re.compile(r"nvcc -|g\+\+ -"),
     "cargo": re.compile(r"cargo |CARGO_|RUSTFLAGS=|CUDARC_|eval .*cargo "),
 }
+_OPTIONS = ("option", "other", "clap", "flag", "choice", "msvc", "gnu")
+_OF_TORCH = frozenset({*OURS, UNNAMED, "torch", "torchvision", "torchaudio", "triton"})
+"""What an upgrade by itself breaks, or compiles for an hour."""
 _SETTINGS = re.compile(r"(?:[A-Z][A-Z0-9_]*=\S* )*")
 _OF_GIT = "fatal: "
 
 _PART = re.compile(r"\s*(?:;|&&|\|\|?)\s+")
 _LOOKS = re.compile(
-    r"python (?:-VV|-m pip (?:index|debug|show)|-c \"import [^\"]*print)|pip (?:list|check|show|freeze)|nvidia-smi|rocminfo"
+    r"python -c \"import [\w., ]+$|print\(|python (?:-VV|-m pip (?:index|debug|show)|-c \"import [^\"]*print)|pip (?:list|check|show|freeze)|nvidia-smi|rocminfo"
     r"|(?:nvcc|g\+\+|gcc|hipcc|ldd|cmake|git|ninja|conda|python) (?:-V\b|--(?:version|list))|(?:ls|df|file|head|ldd|echo|ss|id|which|where|find"
     r"|findmnt|free|dmesg|grep|env|curl -sSI|nm|ldconfig|apt-file|dnf provides|groups|uname|sha256sum)(?: |$)"
     r"|cargo (?:tree|search)|conda search|git (?:ls-remote|fsck|lfs logs)|LD_DEBUG|TORCH_LOGS|python -m bitsandbytes"
 )
 _RUNS = re.compile(
     r"(?:[A-Z][A-Z0-9_]*=|set [A-Z]|(?:apt|cargo|cd|cmake|conda|cp|curl|docker|echo|export|flashdepot|git|hf|MASTER_PORT|mv|nvcc|pip"
-    r"|python|python3|rm|sed|sudo|unset|uv|winget|rustup|taskkill|call|reg|dnf|eval) )"
+    r"|python|python3|rm|make|sed|sudo|unset|uv|winget|rustup|taskkill|call|reg|dnf|eval) )"
 )
 _UNFILLED = re.compile(r"\b(?:THE_[A-Z]+|WHEEL_URL|VERSION|OWNER/|FILE\b|DIR\b)|/(?:path|other)/|<\w+(?: \w+)*>|\.\.\.")
 _UNSETS = re.compile(r"unset ((?:[A-Za-z_]+ ?)+)")
@@ -83,16 +95,17 @@ def shortened(text: str) -> str:
     return text if len(text) <= SHOWN else text[: SHOWN // 2] + " ... " + text[-SHOWN // 2 :]
 
 
-def fill(text: str, values: Mapping[str, str], quoted: Iterable[str] = ()) -> str:
-    """Put values in place of names in braces; a name without a value stays, in angle brackets.
+def fill(text: str, values: Mapping[str, str], quoted: Iterable[str] = (), unknown: str = "<{}>") -> str:
+    """Put values in place of names in braces; a name without a value stays.
 
     :param quoted: names whose values come from a log, and are quoted where a shell would take them for more than a word.
+    :param unknown: how a name without a value is written.
     """
 
     def value(found: re.Match[str]) -> str:
         name = found[1]
         if name not in values:
-            return f"<{name.replace('_', ' ')}>"
+            return unknown.format(name.replace("_", " "))
         return shlex.quote(shortened(values[name])) if name in quoted else values[name]
 
     return _NAME.sub(value, text)
@@ -129,13 +142,26 @@ class Advice:
             "jobs": "2",
             "cuda_home": "%CUDA_PATH%" if outcome.windows else "/usr/local/cuda",
             "room": "/other/disk",
+            "cuda_release": "",
         }
+        usual |= {"other_cuda_home": usual["cuda_home"]} if host is None else {}
         values = {**usual, **_of_host(host), **_of_log(outcome), **self.package.values, **hit.groups}
         values |= wheel_with(hit.groups.get("library") or hit.groups.get("symbol", "").lstrip("_"))
         values |= _in_line(hit.line.text)
         values["install"] = how_to_install(values["module"])
-        values["asking"] = (hit.step and hit.step.package) or UNNAMED
-        values["both"] = _both(values["asking"], named(values["module"].partition(".")[0]).name)
+        top = values["module"].partition(".")[0]
+        if top in sys.stdlib_module_names:
+            values["own_module"] = top
+        asking = (hit.step and hit.step.package) or UNNAMED
+        values["asking"] = asking if asking == UNNAMED else named(asking).name
+        values["both"] = _both(values["asking"], UNNAMED if top in sys.stdlib_module_names else named(top).name)
+        pair = [name for name in values["both"].split() if name not in _OF_TORCH]
+        values |= {"pair": " ".join(pair)} if pair and asking != UNNAMED else {}
+        for name in ("header", "library", "tool", "program"):
+            values |= of_debian(hit.groups.get(name, ""))
+        values |= cuda_wheel(hit.groups.get("header", ""))
+        option = next((hit.groups[name] for name in _OPTIONS if name in hit.groups), "")
+        values |= {"option": option} if option else {}
         values |= {name: values[name].lower() for name in ("program", "tool") if name in values}
         values["low"] = values.get("name", UNNAMED).lower()
         values["again"] = self._again()
@@ -190,6 +216,7 @@ class Advice:
             package.name in OURS or package.name.startswith("candle") or (package.name == UNNAMED and not outcome.steps)
         )
         advice = [command for command in advice if ours or not _OURS_BUILDS.match(command)]
+        advice = [command for command in advice if outcome.candle or "link candle" not in command] or advice
         fix = [fill(command, self.values, quoted=(*self.hit.groups, *_UNKNOWN, "requirement")) for command in advice]
         fix = sorted(map(self._of_this_machine, self._of_this_tool(fix, advice)), key=self._place)
         hints = near(outcome.hints, self.hit.line.number)
@@ -200,9 +227,9 @@ class Advice:
             rule.ours and ours and package.name != UNNAMED and not outcome.amd and outcome.facts.can_run_ours
         )
         if may_have_ours and not any("flashdepot link candle" in command for command in fix):
-            ours_is = _LINK if outcome.cargo else _INSTALL
+            ours_is = [] if outcome.cargo and not outcome.candle else [_LINK if outcome.cargo else _INSTALL]
             first = self.hit.package or rule.rank != RANKS.index("missing-tool")
-            fix = [ours_is, *fix] if first else [*fix, ours_is]
+            fix = [*ours_is, *fix] if first else [*fix, *ours_is]
         return tuple(fix)
 
     def _of_what_was_found(self, advice: Sequence[str]) -> Sequence[str]:
@@ -219,6 +246,7 @@ class Advice:
         """
         others = [pattern for tool, pattern in _COMMANDS.items() if tool != self.tool]
         found = self.hit.groups.keys() - {"package", "module"}
+        kept_always = "pip install 'cuda-toolkit["
 
         def is_of_other(command: str) -> bool:
             start = _SETTINGS.match(command)
@@ -229,7 +257,7 @@ class Advice:
         kept = [
             c
             for c, raw in zip(fix, advice, strict=True)
-            if not (is_of_other(c) and found.isdisjoint(_NAME.findall(raw)))
+            if c.startswith(kept_always) or not (is_of_other(c) and found.isdisjoint(_NAME.findall(raw)))
         ]
         return kept or fix
 
@@ -308,6 +336,9 @@ def _of_host(host: HostRecord | None) -> dict[str, str]:
         values["gpu_capability"] = host.gpus[0].architecture.dotted
     if host.toolkits:
         values["cuda_home"] = host.toolkits[0].root
+        values["cuda_release"] = f"=={host.toolkits[0].version}.*"
+    if len(host.toolkits) > 1:
+        values["other_cuda_home"] = host.toolkits[1].root
     if host.compilers:
         values["compiler"] = host.compilers[0].path
     if host.driver:

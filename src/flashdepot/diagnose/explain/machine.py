@@ -32,8 +32,9 @@ _OF_CUDA = re.compile(
     r"(?:lib)?(cublas|cudart|cudnn|cufft|cufile|cupti|curand|cusolver|cusparse|nccl|nvjitlink|nvrtc|nvshmem)(?:.*\.so\.(\d+))?"
 )
 _PARTS = {"cudart": "cuda_runtime", "nvrtc": "cuda_nvrtc", "cupti": "cuda_cupti"}
-WHEELS = ("wheel", "own_wheel", "driver_library")
-"""By which of them advice names what brings a missing library: of a CUDA version, of a version of its own, or no wheel."""
+WHEELS = ("wheel", "own_wheel", "driver_library", "debian", "cuda_part", "other_cuda_home", "own_module", "pair")
+"""What advice names only where it is known: what brings a missing library, header or program, another toolkit than the one at
+fault, and a module of Python itself."""
 _READ = 100
 """Places of a piece of a log that are read for a GPU."""
 
@@ -194,8 +195,26 @@ def named(name: str) -> Package:
 
 
 @cache
+def _data() -> Mapping[str, Any]:
+    return read_toml(Path(__file__).with_name("packages.toml"))
+
+
+@cache
 def _packages() -> tuple[Package, ...]:
-    return msgspec.convert(read_toml(Path(__file__).with_name("packages.toml"))["package"], tuple[Package, ...])
+    others = (Package(name, (module,)) for module, name in _data()["distributions"].items())
+    return (*msgspec.convert(_data()["package"], tuple[Package, ...]), *others)
+
+
+def of_debian(thing: str) -> dict[str, str]:
+    """The package of Debian and Ubuntu that has a header, a library or a program, for the name in advice; nothing if not known."""
+    found = _data()["debian"].get(thing)
+    return {"debian": found} if found else {}
+
+
+def cuda_wheel(header: str) -> dict[str, str]:
+    """The part of PyPI's cuda-toolkit that has a header of CUDA, for the name in advice; nothing if not known."""
+    part = next((part for part, begins in _data()["cuda_headers"].items() if header.startswith(tuple(begins))), "")
+    return {"cuda_part": part} if part else {}
 
 
 @cache

@@ -48,6 +48,7 @@ _LEVELS_END = 80
 _FLASH = "flash"
 _CANDLE = "candle"
 _OWN_TOOLS = frozenset({"cmake", "git"})
+_OF_PYTHON = frozenset({"pip", "uv", "poetry", "pdm"})
 _OWN_PHASES = frozenset({"resolve", "fetch", "build", "install"})
 
 _STATES_ERROR = Pattern.parse(SENTENCES.lines["states_error"], memory=1 << 23)
@@ -132,7 +133,8 @@ class RuleOutcome(msgspec.Struct, frozen=True):
     @property
     def cargo(self) -> bool:
         """Whether cargo made the log."""
-        return any(step.installer == "cargo" for step in self.steps)
+        began = next((step.installer or step.tool for step in self.steps if step.installer or step.tool), "")
+        return began not in _OF_PYTHON and any(step.installer == "cargo" for step in self.steps)
 
     @property
     def run(self) -> bool:

@@ -198,7 +198,7 @@ def _finding(hit: Hit, outcome: RuleOutcome, host: HostRecord | None) -> Cause:
     if host and not outcome.amd:
         facts += [fact for name in rule.host for fact in _host_facts(name, host)]
     line = Line(hit.line.number, shortened(hit.line.text))
-    why = fill(rule.why, advice.values)
+    why = fill(rule.why, advice.values, unknown="the {}")
     return Cause(rule.id, rule.title, RANKS[rule.rank], line, why, advice.commands, tuple(facts), hit.certain)
 
 
