@@ -18,8 +18,9 @@ _TABLE = tuple((Pattern.parse(row.pattern), row.command) for row in SENTENCES.hi
 
 
 def _any_of(rows: Iterable[str]) -> Pattern:
-    unnamed = (re.sub(r"\(\?P<\w+>", "(?:", row) for row in rows)
-    return Pattern.parse("|".join(f"(?:{row})" for row in unnamed), memory=1 << 23)
+    """All rows in one, without names and without bounds of repeats, each of which would be a state of its own."""
+    plain = (re.sub(r"\{\d,\d+\}", "*", re.sub(r"\(\?P<\w+>", "(?:", row)) for row in rows)
+    return Pattern.parse("|".join(f"(?:{row})" for row in plain), memory=1 << 23)
 
 
 HINT = _any_of([SENTENCES.lines["hint"], *(row.pattern for row in SENTENCES.hints)])
