@@ -14,7 +14,7 @@ from flashdepot.diagnose.explain.rules import SENTENCES
 _ABOVE, _BELOW = 8, 20
 """How many lines before and behind the one that decides a tool may give its hint."""
 
-_TABLE = tuple((Pattern.parse(row.pattern), row.command) for row in SENTENCES.hints)
+_TABLE = tuple((Pattern.parse(text), command) for text, command in SENTENCES.rows["hints"])
 
 
 def _any_of(rows: Iterable[str]) -> Pattern:
@@ -23,14 +23,9 @@ def _any_of(rows: Iterable[str]) -> Pattern:
     return Pattern.parse("|".join(f"(?:{row})" for row in plain), memory=1 << 23)
 
 
-HINT = _any_of([SENTENCES.lines["hint"], *(row.pattern for row in SENTENCES.hints)])
+HINT = _any_of([SENTENCES.lines["hint"], *(pattern.text for pattern, _ in _TABLE)])
 """What is looked for in a whole log."""
-OF_A_TOOL = _any_of(
-    [
-        SENTENCES.lines["hint"],
-        *(row.pattern for row, (own, _) in zip(SENTENCES.hints, _TABLE, strict=True) if not own.is_sentence),
-    ]
-)
+OF_A_TOOL = _any_of([SENTENCES.lines["hint"], *(pattern.text for pattern, _ in _TABLE if not pattern.is_sentence)])
 """Which of it are a program's own words, and nobody else's."""
 NO_HINT = Pattern.parse(SENTENCES.lines["no_hint"])
 

@@ -201,8 +201,8 @@ def _data() -> Mapping[str, Any]:
 
 @cache
 def _packages() -> tuple[Package, ...]:
-    others = (Package(name, (module,)) for module, name in _data()["distributions"].items())
-    return (*msgspec.convert(_data()["package"], tuple[Package, ...]), *others)
+    rebuild = _data()["rebuild"]
+    return tuple(Package(name, tuple(modules), rebuild.get(name, "")) for name, modules in _data()["modules"].items())
 
 
 def of_debian(thing: str) -> dict[str, str]:

@@ -53,8 +53,8 @@ _OWN_PHASES = frozenset({"resolve", "fetch", "build", "install"})
 
 _STATES_ERROR = Pattern.parse(SENTENCES.lines["states_error"], memory=1 << 23)
 _NO_ERROR = Pattern.parse(SENTENCES.lines["no_error"])
-_ONLY_REPORTS = Pattern.parse("(?i)" + "|".join(row.pattern for row in SENTENCES.sums_up))
-_WHERE = tuple((Pattern.parse(f"(?i){row.pattern}"), row.where) for row in SENTENCES.sums_up)
+_ONLY_REPORTS = Pattern.parse("(?i)" + "|".join(text for text, _ in SENTENCES.rows["sums_up"]))
+_WHERE = tuple((Pattern.parse(f"(?i){text}"), where) for text, where in SENTENCES.rows["sums_up"])
 
 _DOES_WITHOUT = Pattern.parse(SENTENCES.lines["does_without"])
 _CONTINUES = re.compile(rb"\n\W{0,40}(?i:using|falling back|switching|continuing|defaulting|skipping)\b")

@@ -33,16 +33,6 @@ class _Sentence(msgspec.Struct, frozen=True):
         return [filled(pattern) for pattern in self.patterns]
 
 
-class _SumsUp(msgspec.Struct, frozen=True):
-    pattern: str
-    where: str
-
-
-class _Hint(msgspec.Struct, frozen=True):
-    pattern: str
-    command: str
-
-
 class Sentences(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What people and programs write when something fails, as ``sentences.toml`` has it."""
 
@@ -53,8 +43,7 @@ class Sentences(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     voices: Mapping[str, str]
     machine: Mapping[str, str]
     machine_signs: Mapping[str, str]
-    sums_up: tuple[_SumsUp, ...]
-    hints: tuple[_Hint, ...]
+    rows: Mapping[str, tuple[tuple[str, str], ...]]
 
 
 SENTENCES = msgspec.convert(read_toml(Path(__file__).with_name("sentences.toml")), Sentences)
