@@ -46,6 +46,8 @@ _COMMANDS = {
 _OPTIONS = ("option", "other", "clap", "flag", "choice", "msvc", "gnu")
 _OF_TORCH = frozenset({*OURS, UNNAMED, "torch", "torchvision", "torchaudio", "triton"})
 """What an upgrade by itself breaks, or compiles for an hour."""
+_TOOLKIT = "pip install 'cuda-toolkit["
+"""How a command begins that brings CUDA's compiler or headers, which is for every tool's logs."""
 _SETTINGS = re.compile(r"(?:[A-Z][A-Z0-9_]*=\S* )*")
 _OF_GIT = "fatal: "
 
@@ -246,7 +248,6 @@ class Advice:
         """
         others = [pattern for tool, pattern in _COMMANDS.items() if tool != self.tool]
         found = self.hit.groups.keys() - {"package", "module"}
-        kept_always = "pip install 'cuda-toolkit["
 
         def is_of_other(command: str) -> bool:
             start = _SETTINGS.match(command)
@@ -257,7 +258,7 @@ class Advice:
         kept = [
             c
             for c, raw in zip(fix, advice, strict=True)
-            if c.startswith(kept_always) or not (is_of_other(c) and found.isdisjoint(_NAME.findall(raw)))
+            if c.startswith(_TOOLKIT) or not (is_of_other(c) and found.isdisjoint(_NAME.findall(raw)))
         ]
         return kept or fix
 
@@ -269,6 +270,8 @@ class Advice:
             command = _PIP_INSTALLS.sub("uv pip install ", command)
         if host and host.container and host.programs is not None and "sudo" not in host.programs:
             command = command.replace("sudo ", "")
+        if self.tool == "cargo" and command.startswith(_TOOLKIT):
+            command = f"python3 -m venv .cuda && . .cuda/bin/activate && {command}"
         return _THEN_UNNAMED.sub("", command)
 
     def _place(self, command: str) -> tuple[bool, ...]:
@@ -336,7 +339,7 @@ def _of_host(host: HostRecord | None) -> dict[str, str]:
         values["gpu_capability"] = host.gpus[0].architecture.dotted
     if host.toolkits:
         values["cuda_home"] = host.toolkits[0].root
-        values["cuda_release"] = f"=={host.toolkits[0].version}.*"
+        values["cuda_release"] = "=={}.{}.*".format(*host.toolkits[0].version.numbers)
     if len(host.toolkits) > 1:
         values["other_cuda_home"] = host.toolkits[1].root
     if host.compilers:
