@@ -168,8 +168,8 @@ Seen seen_of(const Problem &problem) {
           right >= 0 ? std::min(problem.seqlen_k, problem.seqlen_k + right) : problem.seqlen_k};
 }
 
-// Shares that fill the GPU. Of sequences with lengths of their own the kernels divide what they find. Of others with short
-// rows blocks begin heads at the same time, so that rows of neighbouring heads, which are neighbours in memory, are read together.
+// Shares that fill the GPU. Of sequences with lengths of their own the kernels divide what they find. Of others blocks begin
+// heads at the same time, so that rows of neighbouring heads, which are neighbours in memory, are read together.
 Division division_of(const ForwardCall &call, std::int64_t sms) {
   constexpr std::int64_t kMostTiles = std::int64_t{1} << 30;
   const Problem &problem = call.problem;
@@ -181,11 +181,11 @@ Division division_of(const ForwardCall &call, std::int64_t sms) {
   if (all > kMostTiles) {
     return {};
   }
-  const bool differ = has_lists(call.args), short_rows = !differ && problem.head_dim <= 64;
-  if (short_rows && heads >= blocks) {
+  const bool differ = has_lists(call.args);
+  if (!differ && heads >= blocks) {
     const std::int64_t few = 2 * tile.warps, left = heads % blocks * tiles / blocks;
     own = heads / blocks - (left < few && heads % blocks != 0 ? 1 : 0);
-  } else if (short_rows && blocks == most && 100 * (most % heads) <= 4 * most) {
+  } else if (!differ && blocks == most && 100 * (most % heads) <= 4 * most) {
     blocks -= most % heads;
   }
   const std::int64_t shared = all - own * blocks * tiles, each = shared / blocks;

@@ -466,7 +466,7 @@ struct ShareKernel : ShareShape<Dim> {
         wait_for_bytes(full + 8, parity);
         if (first_key + Keys > cur.length) {  // what is behind the last value may be anything, and weighs nothing
           for (int i = lane; i < Keys * Dim / 8; i += 32) {
-            const int row = i % Keys, chunk = i / Keys;
+            const int row = i / (Dim / 8), chunk = i % (Dim / 8);
             if (first_key + row >= cur.length) {
               asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(v_slot + chunk / 8 * Keys * 128 + row * 128 +
                                                                             chunk % 8 * 16),
@@ -486,6 +486,9 @@ struct ShareKernel : ShareShape<Dim> {
             Half<T>::multiply(o[d], a, weights[j][0], weights[j][1]);
           }
         }
+        // An arrival overtakes loads of matrices that wait for others' stores: without this the next tile was written over what
+        // they had yet to read (benchmarks/fa4.md).
+        __threadfence_block();
         __syncwarp();
         if (lane == 0) arrive(full + 16);
         slot += Warps;
