@@ -144,9 +144,9 @@ def package_of(line: str, step: Step | None) -> Package | None:
     """The package whose file or module a line names, else the one that its step is about."""
     text = line.encode()
     if (found := _SIGNS["loaded"].search(text)) and (package := _table().get(_name(found, "module"))):
-        if package.name != "torch" or step is None or step.phase != "build":
+        if package.name not in ("torch", "setuptools") or step is None or step.phase != "build":
             return package
-        return named(step.package) if step.package else None  # a build that lacks torch is another package's
+        return named(step.package) if step.package else None  # a build that lacks these is another package's
     if found := _SIGNS["module_file"].search(text):
         folder = _name(found, "folder")
         for name in (_name(found, "module"), folder):
@@ -214,6 +214,8 @@ def of_debian(thing: str) -> dict[str, str]:
 def cuda_wheel(header: str) -> dict[str, str]:
     """The part of PyPI's cuda-toolkit that has a header of CUDA, for the name in advice; nothing if not known."""
     part = next((part for part, begins in _data()["cuda_headers"].items() if header.startswith(tuple(begins))), "")
+    if not part and (library := _OF_CUDA.match(header)) and library[1] not in ("cudnn", "nccl", "nvshmem"):
+        part = library[1]
     return {"cuda_part": part} if part else {}
 
 

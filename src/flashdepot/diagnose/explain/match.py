@@ -133,7 +133,7 @@ class RuleOutcome(msgspec.Struct, frozen=True):
     @property
     def cargo(self) -> bool:
         """Whether cargo made the log."""
-        began = next((step.installer or step.tool for step in self.steps if step.installer or step.tool), "")
+        began = next((step.installer for step in self.steps if step.installer and step.phase != "fetch"), "")
         return began not in _OF_PYTHON and any(step.installer == "cargo" for step in self.steps)
 
     @property
