@@ -197,6 +197,8 @@ def test_the_first_command_brings_what_the_line_names(log: str, command: str) ->
         ),
         ("error: Your local changes\nPlease commit your changes or stash them before you switch", "git stash"),
         ("CondaError: Run 'conda init' before 'conda activate'", "conda init"),
+        ("E: dpkg was interrupted, you must manually run 'sudo dpkg --configure -a'", "sudo dpkg --configure -a"),
+        ("ImportError: Missing 'openpyxl'.  Use pip or conda to install openpyxl.", "pip install openpyxl"),
     ],
 )
 def test_what_the_tool_itself_says_is_the_first_command(log: str, command: str) -> None:

@@ -34,7 +34,7 @@ SAFE = re.compile(r"(?:[\w@%+=:,./~\[\] -]|'[\w.<>=!~,\[\] -]*'|\"[\w.<>=!~,\[\]
 _PROSE = re.compile(
     r"(?: (?:to|and|or|first|before|for|if|in|from|with|then|again|as|on|it|the|manually|command)\b.*|[.,:;]+(?: .*|$)| +$)"
 )
-_UNFILLED = re.compile(r" (?:PACKAGE|NAME)\b|\.\.\.|[-=~<>+]$|install(?: -\S+)*$|=[A-Z]$")
+_UNFILLED = re.compile(r" (?:PACKAGE|NAME)\b|\.\.\.|[-=~<>+]$|(?<!--fix-broken )install(?: -\S+)*$|=[A-Z]$")
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -62,8 +62,7 @@ def _command(text: str, again: str) -> str:
     for pattern, command in _TABLE:
         if found := pattern.search(text.encode()):
             groups = {name: value.decode(errors="replace") for name, value in found.groupdict().items() if value}
-            if "other" in groups:
-                groups["name"] = groups["other"]
+            groups.setdefault("name", groups.get("other") or groups.get("optional", ""))
             if "requirement" in groups:
                 groups["requirement"] = shlex.quote(groups["requirement"].rstrip("."))
             if "command" in groups:
