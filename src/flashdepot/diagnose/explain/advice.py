@@ -63,6 +63,7 @@ _RUNS = re.compile(
     r"|python|python3|rm|make|sed|sudo|unset|uv|winget|rustup|taskkill|call|reg|dnf|eval) )"
 )
 _UNFILLED = re.compile(r"\b(?:THE_[A-Z]+|WHEEL_URL|VERSION|OWNER/|FILE\b|DIR\b)|/(?:path|other)/|<\w+(?: \w+)*>|\.\.\.")
+_LEFT = re.compile(r"(?<!!)<[a-z]+(?: [a-z]+)*>")
 _UNSETS = re.compile(r"unset ((?:[A-Za-z_]+ ?)+)")
 _LONG = "FORCE_BUILD=TRUE"
 """What marks a command that compiles for an hour or more: it stands behind those that take seconds."""
@@ -220,7 +221,9 @@ class Advice:
         advice = [command for command in advice if ours or not _OURS_BUILDS.match(command)]
         advice = [command for command in advice if outcome.candle or "link candle" not in command] or advice
         fix = [fill(command, self.values, quoted=(*self.hit.groups, *_UNKNOWN, "requirement")) for command in advice]
-        fix = sorted(map(self._of_this_machine, self._of_this_tool(fix, advice)), key=self._place)
+        fix = [text.replace(" --arch <gpu arch>", "") for text in self._of_this_tool(fix, advice)]
+        fix = [text for text in fix if not _LEFT.search(text.partition("   # ")[0])] or fix
+        fix = sorted(map(self._of_this_machine, fix), key=self._place)
         hints = near(outcome.hints, self.hit.line.number)
         named_there = commands_in(hints, self.failed or "THE_COMMAND")
         said = [f"{command}   # as the log itself says" for command in named_there if not _OF_OURS.search(command)]
