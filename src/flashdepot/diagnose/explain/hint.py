@@ -34,6 +34,10 @@ SAFE = re.compile(r"(?:[\w@%+=:,./~\[\] -]|'[\w.<>=!~,\[\] -]*'|\"[\w.<>=!~,\[\]
 _PROSE = re.compile(
     r"(?: (?:to|and|or|first|before|for|if|in|from|with|then|again|as|on|it|the|manually|command)\b.*|[.,:;]+(?: .*|$)| +$)"
 )
+_RISKY = re.compile(
+    r"://|\bgit\+|\s@\s|^(?:sudo )?git (?!(?:submodule|lfs|fetch|pull|stash|add|init|restore|checkout|config --global --add safe)\b)|^uv(?:x| tool| run)\b|\bcargo run\b"
+)
+"""What a log must not talk anybody into: other people's addresses, and what runs a program of the log's choice."""
 _UNFILLED = re.compile(r" (?:PACKAGE|NAME)\b|\.\.\.|[-=~<>+]$|(?<!--fix-broken )install(?: -\S+)*$|=[A-Z]$")
 
 
@@ -67,7 +71,7 @@ def _command(text: str, again: str) -> str:
                 groups["requirement"] = shlex.quote(groups["requirement"].rstrip("."))
             if "command" in groups:
                 groups["command"] = _PROSE.sub("", groups["command"])
-                if not SAFE.fullmatch(groups["command"]):
+                if not SAFE.fullmatch(groups["command"]) or _RISKY.search(groups["command"]):
                     return ""
             filled = command.format(**groups, again=again)
             return "" if _UNFILLED.search(filled) else filled
