@@ -18,7 +18,7 @@ from flashdepot.diagnose.explain.machine import (
     wheel_with,
 )
 from flashdepot.diagnose.explain.match import Hit, RuleOutcome
-from flashdepot.diagnose.explain.rules import RANKS, LogRule, for_windows, is_for_posix
+from flashdepot.diagnose.explain.rules import RANKS, LogRule, code_of, for_windows, is_for_posix
 from flashdepot.model.host import HostRecord
 
 SHOWN = 300
@@ -222,12 +222,12 @@ class Advice:
         advice = [command for command in advice if outcome.candle or "link candle" not in command] or advice
         fix = [fill(command, self.values, quoted=(*self.hit.groups, *_UNKNOWN, "requirement")) for command in advice]
         fix = [text.replace(" --arch <gpu arch>", "") for text in self._of_this_tool(fix, advice)]
-        fix = [text for text in fix if not _LEFT.search(text.partition("   # ")[0])] or fix
+        fix = [text for text in fix if not _LEFT.search(code_of(text))] or fix
         fix = sorted(map(self._of_this_machine, fix), key=self._place)
         hints = near(outcome.hints, self.hit.line.number)
         named_there = commands_in(hints, self.failed or "THE_COMMAND")
         said = [f"{command}   # as the log itself says" for command in named_there if not _OF_OURS.search(command)]
-        fix = [*said, *(command for command in fix if _code(command) not in map(_code, said))]
+        fix = [*said, *(command for command in fix if _run(command) not in map(_run, said))]
         may_have_ours = (
             rule.ours and ours and package.name != UNNAMED and not outcome.amd and outcome.facts.can_run_ours
         )
@@ -279,7 +279,7 @@ class Advice:
 
     def _place(self, command: str) -> tuple[bool, ...]:
         """Where a command stands: what fixes before what has to be filled in or is prose, and that before what only looks."""
-        code = command.partition("   # ")[0]
+        code = code_of(command)
         parts = [part[match.end() :] for part in _PART.split(code) if (match := _SETTINGS.match(part))]
         host = self.host
         unset = _UNSETS.match(code)
@@ -294,9 +294,9 @@ class Advice:
         return not at_fault, _LONG in code, looks, lacks, prose or _UNFILLED.search(code) is not None
 
 
-def _code(command: str) -> str:
-    """A command without what is said of it."""
-    return command.partition("   # ")[0].removeprefix("python -m ")
+def _run(command: str) -> str:
+    """What a command runs, whichever Python is named before it."""
+    return code_of(command).removeprefix("python -m ")
 
 
 def _of_system(rule: LogRule, outcome: RuleOutcome) -> Sequence[str]:

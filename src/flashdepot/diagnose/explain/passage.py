@@ -119,12 +119,11 @@ class Passages(msgspec.Struct):
         :param states: it names an error as programs do.
         """
         line = self._line(begin)
-        if _HEADING.match(line) or _ROW.match(line) or _CITED.search(line):
+        if _HEADING.match(line) or _ROW.match(line) or _CITED.search(line) or self._kind(begin) is _Kind.SOURCE:
             return True
-        if self._is_in_source(begin, states=states):
+        kinds, raised = self._kinds_around(begin), self._is_raised(begin)
+        if _is_source(kinds, errs=states or raised):
             return True
-        kinds = self._kinds_around(begin)
-        raised = _RAISED.match(strip_prefixes(line.encode())) is not None
         if len(kinds) < _FEW or in_step or raised or _Kind.COMMAND in kinds or self._is_fenced(begin):
             return False
         sentences = kinds.count(_Kind.SENTENCE) * 3 >= len(kinds)
@@ -132,12 +131,11 @@ class Passages(msgspec.Struct):
 
     def _is_in_source(self, begin: int, *, states: bool) -> bool:
         """Whether a line is source, or so many around it are."""
-        if self._kind(begin) is _Kind.SOURCE:
-            return True
-        kinds = self._kinds_around(begin)
-        source = kinds.count(_Kind.SOURCE)
-        raised = states or _RAISED.match(strip_prefixes(self._line(begin).encode())) is not None
-        return len(kinds) >= _FEW and source > 1 and source * 5 >= len(kinds) * (3 if raised else 2)
+        errs = states or self._is_raised(begin)
+        return self._kind(begin) is _Kind.SOURCE or _is_source(self._kinds_around(begin), errs=errs)
+
+    def _is_raised(self, begin: int) -> bool:
+        return _RAISED.match(strip_prefixes(self._line(begin).encode())) is not None
 
     def _kinds_around(self, begin: int) -> list[_Kind]:
         return [kind for kind in map(self._kind, self._around(begin)) if kind is not _Kind.BLANK]
@@ -190,6 +188,12 @@ class Passages(msgspec.Struct):
     def _before(self, begin: int) -> int:
         """Where the line before begins."""
         return begin_of_line(self.text, max(0, begin - 1))
+
+
+def _is_source(kinds: list[_Kind], *, errs: bool) -> bool:
+    """Whether lines of these kinds are source: more of them where one names an error, as programs do."""
+    source = kinds.count(_Kind.SOURCE)
+    return len(kinds) >= _FEW and source > 1 and source * 5 >= len(kinds) * (3 if errs else 2)
 
 
 def _is_programs(line: str) -> bool:

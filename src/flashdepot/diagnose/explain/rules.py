@@ -73,9 +73,14 @@ _POSIX_ONLY = re.compile(
 )
 
 
+def code_of(command: str) -> str:
+    """A command without what is said of it."""
+    return command.partition("   # ")[0]
+
+
 def is_for_posix(command: str) -> bool:
     """Whether it speaks of what Windows has not: packages of a distribution, its loader, devices, folders of root."""
-    return bool(_POSIX_ONLY.search(command.partition("   # ")[0]))
+    return bool(_POSIX_ONLY.search(code_of(command)))
 
 
 def for_windows(command: str) -> str:
