@@ -15,7 +15,7 @@ import pytest
 
 from flashdepot.diagnose.explain import explain
 from flashdepot.diagnose.explain.lines import read_chunks
-from flashdepot.diagnose.explain.match import LINE_CAP
+from flashdepot.diagnose.explain.piece import LINE_CAP
 from flashdepot.diagnose.explain.rules import RANKS, LogRule, load_rules
 from support.tools import PEAK, run_program
 

@@ -17,7 +17,8 @@ from flashdepot.diagnose.explain.machine import (
     of_debian,
     wheel_with,
 )
-from flashdepot.diagnose.explain.match import Hit, RuleOutcome
+from flashdepot.diagnose.explain.match import RuleOutcome
+from flashdepot.diagnose.explain.piece import Hit
 from flashdepot.diagnose.explain.rules import RANKS, LogRule, code_of, for_windows, is_for_posix
 from flashdepot.model.host import HostRecord
 

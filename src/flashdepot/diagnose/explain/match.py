@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 from functools import cache
+from itertools import islice
 
 import msgspec
 from msgspec.structs import replace
 
 from flashdepot.diagnose.explain import machine
 from flashdepot.diagnose.explain.hint import HINT, NO_HINT, OF_A_TOOL, Line
-from flashdepot.diagnose.explain.lines import Chunk, begin_of_line, end_of_line
+from flashdepot.diagnose.explain.lines import Chunk
 from flashdepot.diagnose.explain.machine import MachineFacts, Package, package_of
-from flashdepot.diagnose.explain.passage import Passages, Voice
+from flashdepot.diagnose.explain.passage import Passages
 from flashdepot.diagnose.explain.pattern import Pattern, Screen
+from flashdepot.diagnose.explain.piece import NAMES_ERROR, Hit, Piece
 from flashdepot.diagnose.explain.rules import AMD_SIGNS, INSTALL_SIGNS, SENTENCES, SYMPTOM, WINDOWS_SIGNS, LogRule
-from flashdepot.diagnose.explain.source import is_not_reached, is_shown, is_template
-from flashdepot.diagnose.explain.steps import Scene, Step, Story
-
-LINE_CAP = 4096
-"""Bytes of a line that are kept, around what was found in it."""
+from flashdepot.diagnose.explain.steps import Step, Story
 
 EARLIEST = 5
 """How many of the first lines that state an error are kept, for logs that no rule knows."""
@@ -32,18 +28,6 @@ _EXAMINED = 1000
 
 _HINTS = 40
 """How many lines are kept in which a tool says what would fix it."""
-
-_WEIGHED = 50
-"""How many lines of a piece a pattern is weighed in."""
-
-_NEAR = 400
-"""Bytes before and behind a match that may take it back: in a longer line, other sentences stand next to it."""
-
-_SHOWN = 800
-"""Bytes before and behind a line in which a traceback shows the source around the line that failed."""
-
-_LEVELS_END = 80
-"""Where in a line a logger's level stands: what is only a warning does not say for certain why a command failed."""
 
 _FLASH = "flash"
 _CANDLE = "candle"
@@ -55,56 +39,6 @@ _STATES_ERROR = Pattern.parse(SENTENCES.lines["states_error"], memory=1 << 23)
 _NO_ERROR = Pattern.parse(SENTENCES.lines["no_error"])
 _ONLY_REPORTS = Pattern.parse("(?i)" + "|".join(text for text, _ in SENTENCES.rows["sums_up"]))
 _WHERE = tuple((Pattern.parse(f"(?i){text}"), where) for text, where in SENTENCES.rows["sums_up"])
-
-_DOES_WITHOUT = Pattern.parse(SENTENCES.lines["does_without"])
-_CONTINUES = re.compile(rb"\n\W{0,40}(?i:using|falling back|switching|continuing|defaulting|skipping)\b")
-_WARNS = re.compile(rb"(?:^|[\s\[(|])(?:WARN(?:ING)?|INFO|DEBUG)(?:\W|$)")
-_ONLY_WARNS = Pattern.parse(SENTENCES.lines["only_warns"])
-_SAYS_ERROR = re.compile(rb"(?i:error|exception|\bfailed)\b")
-_IS_SUPPOSED = Pattern.parse(SENTENCES.lines["is_supposed"])
-_IS_RAISED = re.compile(rb"\w(?:Error|Exception)\b|\b(?i:error)(?:\[\w+\])?:")
-_BRANCH = re.compile("(?:\\s|\u2502)*(?:(?:\u251c|\u2570)\u2500\u25b6|cause: )".encode())
-"""How a line begins that uv prints of a tree of causes, the last of which is the reason of the others."""
-_TREE = 10
-_NAMES_ERROR = re.compile(rb"[^\w#]*(?:\w+\.)*[A-Z]\w*(?:Error|Exception): ")
-
-
-class _Weight(IntEnum):
-    """What a match is worth: nothing, what a person tells or a logger warns of, what may be the cause, what is."""
-
-    NOTHING = 0
-    TELLS = 1
-    SHOWS = 2
-    PROVES = 3
-
-
-class Hit(msgspec.Struct, frozen=True):
-    """A rule that the log answers to, the first line that shows it, and the named groups of the match.
-
-    One that is not certain stands on a rule's ``likely`` patterns, on what is absent, or on a line that only warns,
-    supposes, quotes or shows source; one that is ``described`` on what a person wrote or a logger warned of. A ``title`` one
-    stands in the title of a thread, which is about it. ``package`` is whose file or build it is about, ``step`` the part of
-    the log that the line is in, ``span`` where in its piece it stands, ``branch`` says that it is of a tree of causes; ``or_else`` takes the place of the rule's.
-    """
-
-    rule: LogRule
-    line: Line
-    groups: Mapping[str, str]
-    package: Package | None = None
-    certain: bool = True
-    described: bool = False
-    likely: bool = False
-    title: bool = False
-    or_else: tuple[str, ...] = ()
-    step: Step | None = None
-    span: tuple[int, int] = (0, 0)
-    branch: bool = False
-
-    def is_reason_of(self, other: Hit) -> bool:
-        """Whether it stands right behind the colon of another one in the same line, or further down in a tree of causes."""
-        below = self.line.number - other.line.number
-        deeper = self.branch and other.branch and 0 < below < _TREE
-        return deeper or (below == 0 and 0 < self.span[0] == other.span[1])
 
 
 class RuleOutcome(msgspec.Struct, frozen=True):
@@ -197,7 +131,7 @@ class _Search:
     def look_at(self, chunk: Chunk) -> None:
         possible, texts = self._screen.possible(chunk.lowered)
         self._seen |= texts
-        piece = _Piece(chunk, self.story.read(chunk), self._before, possible, Passages(chunk.text))
+        piece = Piece(chunk, self.story.read(chunk), self._before, possible, Passages(chunk.text))
         self.facts.read(chunk.text, possible)
         for rule in tuple(self._open) if possible else ():
             hit = piece.first_hit(rule, rule.patterns, rule.in_step)
@@ -215,7 +149,7 @@ class _Search:
                 (self.described if hit.described else self.suggested).setdefault(rule, replace(hit, certain=False))
         if len(self.errors) < EARLIEST and _STATES_ERROR in possible:
             self._keep_errors(piece)
-        if HINT in possible:
+        if len(self.hints) < _HINTS and HINT in possible:
             self._keep_hints(piece)
         self._before = chunk.text
 
@@ -265,7 +199,7 @@ class _Search:
         own = rule.own and hit.step is not None and _speaks_for_itself(hit.step)
         if self._ran_later(hit) or self._follows(hit):
             return False
-        if hit.step is None and not (_NAMES_ERROR.match(hit.line.text.encode()) or self._may_be_of_a_step(rule)):
+        if hit.step is None and not (NAMES_ERROR.match(hit.line.text.encode()) or self._may_be_of_a_step(rule)):
             return False
         seen = (own or not rule.context or not self._seen.isdisjoint(rule.context)) and self._seen.isdisjoint(
             rule.unless
@@ -287,13 +221,9 @@ class _Search:
         steps = self.story.steps
         return not steps or any(step.command or step.phase in rule.phases for step in steps)
 
-    def _keep_errors(self, piece: _Piece) -> None:
-        end, chunk = 0, piece.chunk
-        for _ in range(_EXAMINED):
-            found = _STATES_ERROR.search(chunk.text, end)
-            if found is None or len(self.errors) == EARLIEST:
-                return
-            line = _line_at(chunk, found.start(), found.end())
+    def _keep_errors(self, piece: Piece) -> None:
+        for found in islice(piece.lines_with(_STATES_ERROR), _EXAMINED):
+            line = piece.line_at(found)
             text = line.text.encode()
             if not _NO_ERROR.search(text):
                 if not _ONLY_REPORTS.search(text):
@@ -301,124 +231,17 @@ class _Search:
                 elif len(self.reports) < EARLIEST:
                     self.reports.append(line)
                 self._package = self._package or package_of(line.text, piece.scene.at(found.start()))
-            end = end_of_line(chunk.text, found.end())
+            if len(self.errors) == EARLIEST:
+                return
 
-    def _keep_hints(self, piece: _Piece) -> None:
-        end, chunk = 0, piece.chunk
-        while len(self.hints) < _HINTS and (found := HINT.search(chunk.text, end)):
-            line = _line_at(chunk, found.start(), found.end())
+    def _keep_hints(self, piece: Piece) -> None:
+        for found in piece.lines_with(HINT):
+            line = piece.line_at(found)
             text = line.text.encode()
             if (OF_A_TOOL.search(text) or piece.is_printed(found)) and not NO_HINT.search(text):
                 self.hints.append(line)
-            end = end_of_line(chunk.text, found.end())
-
-
-class _Piece(msgspec.Struct, frozen=True):
-    """A piece of a log, its steps, the piece before it, and the patterns that may be in it."""
-
-    chunk: Chunk
-    scene: Scene
-    before: bytes
-    possible: set[Pattern]
-    passages: Passages
-
-    def first_hit(self, rule: LogRule, patterns: Sequence[Pattern], in_step: Sequence[Pattern] = ()) -> Hit | None:
-        """The first line that a pattern matches; where several match it, the one that the rule names first counts."""
-        kinds = ((pattern, strict) for strict, some in enumerate((patterns, in_step)) for pattern in some)
-        sought = [(pattern, bool(strict)) for pattern, strict in kinds if pattern in self.possible]
-        matches = [found for pattern, strict in sought if (found := self._heaviest(rule, pattern, in_step=strict))]
-        if not matches:
-            return None
-        text = self.chunk.text
-        return self._hit(rule, *min(matches, key=lambda match: (-match[0], end_of_line(text, match[1].end()))))
-
-    def is_printed(self, found: re.Match[bytes]) -> bool:
-        """Whether a program printed what was found, and no person wrote it."""
-        in_step = self.scene.at(found.start()) is not None
-        voice = self.passages.voice_of(*found.span(), in_step=in_step, sentence=False)
-        return voice is Voice.PRINTED and not self._is_source(found)
-
-    def repeats(self, rule: LogRule) -> bool:
-        """Whether what a title says stands below it too, where the program's own line is."""
-        below = end_of_line(self.chunk.text, 0)
-        return any(pattern.search(self.chunk.text, below) for pattern in rule.patterns if pattern in self.possible)
-
-    def before_any_step(self, rule: LogRule) -> Hit | None:
-        """What a line matches that stands where the log has not said what runs, of patterns that want to know."""
-        sought = ((pattern, pattern.search(self.chunk.text)) for pattern in rule.in_step if pattern in self.possible)
-        early = ((pattern, found) for pattern, found in sought if found and self.scene.at(found.end()) is None)
-        hits = (self._hit(rule, self._weigh(rule, pattern, found), found) for pattern, found in early)
-        return next((hit for hit in hits if not hit.described), None)
-
-    def _hit(self, rule: LogRule, weight: _Weight, found: re.Match[bytes]) -> Hit:
-        text = self.chunk.text
-        groups = _groups(found)
-        for pattern in rule.details:
-            if detail := pattern.search(self.before + text):
-                groups = {**_groups(detail), **groups}
-        line = _line_at(self.chunk, found.start(), found.end())
-        return Hit(
-            rule,
-            line,
-            groups,
-            certain=weight is _Weight.PROVES,
-            described=weight is _Weight.TELLS,
-            title=weight is _Weight.PROVES and line.number == 1 and text.lstrip().startswith(b"#"),
-            step=self.scene.at(found.start()),
-            span=(found.start(), found.end() + 2 * text.startswith(b": ", found.end())),
-            branch=_BRANCH.match(text, begin_of_line(text, found.end())) is not None,
-        )
-
-    def _heaviest(self, rule: LogRule, pattern: Pattern, *, in_step: bool) -> tuple[_Weight, re.Match[bytes]] | None:
-        """The match that weighs most among as many as are worth looking at, the first of these."""
-        text, end, best = self.chunk.text, 0, None
-        for _ in range(_WEIGHED):
-            if (found := pattern.search(text, end)) is None:
-                return best
-            raised = _NAMES_ERROR.match(text, begin_of_line(text, found.end())) is not None
-            if rule.takes(self.scene.at(found.end()), known=in_step, raised=raised):
-                weight = self._weigh(rule, pattern, found)
-                best = (weight, found) if weight > (best[0] if best else _Weight.NOTHING) else best
-                if weight is _Weight.PROVES:
-                    return best
-            end = end_of_line(text, found.end())
-        return best
-
-    def _weigh(self, rule: LogRule, pattern: Pattern, found: re.Match[bytes]) -> _Weight:
-        """What a match is worth: a program printed it because something failed, and neither warns nor shows its source."""
-        near, source = self._near(found), self._is_source(found)
-        goes_on = _CONTINUES.match(self.chunk.text, end_of_line(self.chunk.text, found.end()))
-        taken_back = goes_on or any(other.search(near) for other in (_DOES_WITHOUT, *rule.ignore))
-        if taken_back or (source and (is_template(near) or self._is_not_reached(found))):
-            return _Weight.NOTHING
-        in_step = self.scene.at(found.start()) is not None
-        sentence = pattern.is_sentence and not in_step
-        voice = Voice.PRINTED if source else self.passages.voice_of(*found.span(), in_step=in_step, sentence=sentence)
-        if voice is not Voice.PRINTED:
-            return _Weight.SHOWS if voice is Voice.DOUBTFUL else _Weight.TELLS
-        begin = begin_of_line(self.chunk.text, found.end())
-        warns = _WARNS.search(self.chunk.text[begin : begin + _LEVELS_END]) or _ONLY_WARNS.search(near)
-        if warns and not (rule.warns or _SAYS_ERROR.search(near)):
-            return _Weight.TELLS
-        supposed = _IS_SUPPOSED.search(near) and not _IS_RAISED.search(near)
-        return _Weight.PROVES if rule.warns or not (supposed or source) else _Weight.SHOWS
-
-    def _near(self, found: re.Match[bytes]) -> bytes:
-        text = self.chunk.text
-        begin = begin_of_line(text, found.end())
-        return text[max(begin, found.start() - _NEAR) : min(end_of_line(text, found.end()), found.end() + _NEAR)]
-
-    def _is_not_reached(self, found: re.Match[bytes]) -> bool:
-        text, begin = self.chunk.text, begin_of_line(self.chunk.text, found.end())
-        return is_not_reached(text[begin : begin + _NEAR], text[max(0, begin - _SHOWN) : begin + _SHOWN])
-
-    def _is_source(self, found: re.Match[bytes]) -> bool:
-        """Whether the line is source that a traceback shows: a frame stands before it, or its number in it."""
-        text = self.chunk.text
-        begin = begin_of_line(text, found.end())
-        before = max(begin_of_line(text, max(0, begin - 1)), begin - _NEAR)
-        line = text[begin : min(end_of_line(text, begin), begin + LINE_CAP)]
-        return not _NAMES_ERROR.match(line) and is_shown(line, text[before:begin])
+            if len(self.hints) == _HINTS:
+                return
 
 
 def _in_order(hits: Sequence[Hit]) -> tuple[Hit, ...]:
@@ -441,18 +264,3 @@ def _in_order(hits: Sequence[Hit]) -> tuple[Hit, ...]:
 def _speaks_for_itself(step: Step) -> bool:
     """Whether what stands in a step is of an installer's own work, of CMake or of git, and not of whatever they run."""
     return step.tool in _OWN_TOOLS or (step.installer != "" and step.phase in _OWN_PHASES)
-
-
-def _groups(found: re.Match[bytes]) -> dict[str, str]:
-    return {name: value.decode(errors="replace") for name, value in found.groupdict().items() if value}
-
-
-def _line_at(chunk: Chunk, start: int, end: int) -> Line:
-    """The line that has these bytes, or of a long one what is around them."""
-    number = chunk.number(end)
-    begin = begin_of_line(chunk.text, end)
-    stop = end_of_line(chunk.text, end)
-    if stop - begin > LINE_CAP:
-        begin = max(begin, start - LINE_CAP // 2)
-        stop = min(stop, begin + LINE_CAP)
-    return Line(number, chunk.line(begin, stop))

@@ -13,7 +13,8 @@ from flashdepot.binary.elf import demangled
 from flashdepot.diagnose.explain.advice import OURS, UNNAMED, Advice, fill, package_meant, shortened
 from flashdepot.diagnose.explain.hint import Line, commands_in, near
 from flashdepot.diagnose.explain.machine import MachineFacts, built_for
-from flashdepot.diagnose.explain.match import Hit, RuleOutcome, summed_up_in
+from flashdepot.diagnose.explain.match import RuleOutcome, summed_up_in
+from flashdepot.diagnose.explain.piece import Hit
 from flashdepot.diagnose.explain.rules import RANKS, load_classes
 from flashdepot.diagnose.explain.steps import Step
 from flashdepot.errors import MissingToolError
