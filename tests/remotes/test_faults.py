@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import socket
 import sys
 import time
@@ -89,6 +90,20 @@ def test_a_remote_that_dies_is_a_miss(when, pushed, reader, team, server) -> Non
     assert reader.fetch(team) is None
     assert len(reader.warnings) == 1
     assert "is not used from here on" in reader.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (Answer(drop_after=10), "ended its answer after 10 bytes, and "),
+        (Answer(403), "answers 403 .*Check the credentials in ~/.netrc, or see"),
+    ],
+    ids=["half", "403"],
+)
+def test_a_remote_that_fails_is_described_as_it_failed(answer, said, pushed, reader, team, server) -> None:
+    server.fault = answers(RECORDS, answer)
+    assert reader.fetch(team) is None
+    assert re.search(said, reader.warnings[0])
 
 
 def test_a_remote_that_failed_is_not_asked_again_in_the_same_run(pushed, reader, team, server) -> None:

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import requests
 from requests.exceptions import InvalidSchema, InvalidURL, MissingSchema
-from urllib3.exceptions import InvalidHeader
+from urllib3.exceptions import IncompleteRead, InvalidHeader
 from urllib3.util import Retry
 
 from flashdepot.errors import NetworkError
@@ -99,23 +99,28 @@ _REFUSED = {401, 403, 407}
 
 
 @contextlib.contextmanager
-def network_errors(wanted: str, server: str, elsewhere: str) -> Iterator[None]:
+def network_errors(
+    wanted: str, server: str, elsewhere: str, credentials: str = "~/.netrc or in the address"
+) -> Iterator[None]:
     """Say what went wrong on the way to a thing, and what fixes it; :raises NetworkError: for every error of requests.
 
     :param server: the address that was asked, without credentials.
     :param elsewhere: how to name another place: ``name another index: PIP_INDEX_URL=URL``.
+    :param credentials: where a user and a password for the server may be.
     """
     try:
         yield
     except requests.RequestException as error:
-        raise _explain(error, wanted, server, elsewhere) from error
+        raise _explain(error, wanted, server, elsewhere, credentials) from error
 
 
-def _explain(error: requests.RequestException, wanted: str, server: str, elsewhere: str) -> NetworkError:
+def _explain(
+    error: requests.RequestException, wanted: str, server: str, elsewhere: str, credentials: str
+) -> NetworkError:
     cannot = f"{wanted} cannot be fetched:"
     if isinstance(error, requests.exceptions.SSLError):
         return NetworkError(
-            f"{cannot} the certificate of {server} is not trusted ({_innermost(error)}).",
+            f"{cannot} the certificate of {server} is not trusted ({_in_words(error)}).",
             hint="Name your organisation's certificate authorities: PIP_CERT=FILE, or pip config set global.cert FILE",
         )
     if isinstance(error, requests.HTTPError):
@@ -124,26 +129,31 @@ def _explain(error: requests.RequestException, wanted: str, server: str, elsewhe
         said = f"{cannot} {server} answers {status(error)}{asked}."
         if code in _GONE:
             return NotThereError(said, hint=f"It was never there, or was taken away: {elsewhere}")
-        refused = "Check the credentials in ~/.netrc or in the address"
+        refused = f"Check the credentials in {credentials}"
         return NetworkError(said, hint=f"{refused if code in _REFUSED else 'Try again later'}, or {elsewhere}")
     if isinstance(error, (InvalidURL, InvalidSchema, MissingSchema, requests.TooManyRedirects)):
         return NetworkError(
             f"{cannot} {str(error).rstrip('.')}.", hint=f"Check the address and the proxy, or {elsewhere}"
         )
+    if isinstance(reason := _innermost(error), IncompleteRead):
+        said = f"{server} ended its answer after {reason.partial} bytes, and {reason.expected} were to come"
+        return NetworkError(f"{cannot} {said}.", hint=f"Try again, or {elsewhere}")
     kind = UnreachableError if isinstance(error, requests.ConnectionError) else NetworkError
     return kind(
-        f"{cannot} {server} cannot be reached ({_innermost(error)}).",
+        f"{cannot} {server} cannot be reached ({_in_words(error)}).",
         hint=f"Check the network and the proxy (HTTPS_PROXY, PIP_PROXY), or {elsewhere}",
     )
 
 
-def _innermost(error: BaseException) -> str:
-    """Unwrap requests' and urllib3's layers down to the reason: ``Connection refused``."""
-    reason: object = error
-    while isinstance(reason, BaseException):
-        inner = getattr(reason, "reason", None) or (reason.args[0] if reason.args else None)
-        if not isinstance(inner, BaseException):
-            break
-        reason = inner
+def _innermost(error: BaseException) -> BaseException:
+    """Unwrap requests' and urllib3's layers down to the reason."""
+    layers = [getattr(error, "reason", None), *error.args]
+    wrapped = next((one for one in layers if isinstance(one, BaseException)), None)
+    return error if wrapped is None else _innermost(wrapped)
+
+
+def _in_words(error: BaseException) -> str:
+    """The reason of an error, as ``Connection refused``."""
+    reason = _innermost(error)
     text = getattr(reason, "strerror", None) or str(reason).rpartition(": ")[2].rstrip(')"')
     return f"{text}{')' * (text.count('(') - text.count(')'))}"

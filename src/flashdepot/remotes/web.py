@@ -77,7 +77,7 @@ class WebBackend:
     @contextlib.contextmanager
     def _read_errors(self, name: str) -> Iterator[None]:
         try:
-            with network_errors(name, self._root, "see 'flashdepot remote ls'."):
+            with network_errors(name, self._root, "see 'flashdepot remote ls'.", "~/.netrc"):
                 yield
         except NotThereError:
             raise FileNotFoundError(name) from None
