@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from flashdepot.errors import NetworkError, UsageError
+from flashdepot.errors import IncompatibleError, NetworkError, UsageError
 from flashdepot.files.folders import contents
 from flashdepot.model.remote import RemoteSettings
 from support.machines import VERSION, Machine
-from support.servers import Answer, RemoteServer
+from support.servers import Answer, RemoteServer, answers
 from support.tools import tool
 from support.upstreams import cutlass_files, tree_files, write_files
 
@@ -60,6 +60,20 @@ def test_a_library_that_one_machine_pushed_is_fetched_by_another(builder, user, 
     assert user.get("--out", str(tmp_path), command="wheel")["status"] == "fetched"
     shutil.rmtree(user.depot)
     assert user.get(command="depot pull")["status"] == "fetched"
+
+
+def test_a_pull_of_what_a_remote_may_have_that_fails_is_a_failure_of_the_network(builder, user, server) -> None:
+    user.run("keys", "trust", share(builder, server))
+    user.run("remote", "add", "team", server.url)
+    with pytest.raises(NetworkError, match="--offline or FLASHDEPOT_OFFLINE forbids asking the remote team"):
+        user.get("--offline", command="depot pull")
+    server.fault = answers("", Answer(500))
+    with pytest.raises(NetworkError, match="and the remote team could not be asked"):
+        user.get(command="depot pull")
+    server.fault = lambda _method, _path: None
+    server.files.clear()
+    with pytest.raises(IncompatibleError, match="nor a remote has a library for this"):
+        user.get(command="depot pull")
 
 
 def test_after_a_change_of_one_source_the_other_units_are_fetched(builder, user, server, tmp_path) -> None:

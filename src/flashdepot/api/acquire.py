@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from flashdepot import __version__
 from flashdepot.depot import Depot
 from flashdepot.depot import open_depot as depot_in
-from flashdepot.errors import IncompatibleError, MissingToolError
+from flashdepot.errors import IncompatibleError, MissingToolError, NetworkError
 from flashdepot.events import Events, Forecast
 from flashdepot.host import runtime_facts
 from flashdepot.model.host import HostRecord
@@ -97,6 +97,7 @@ def acquire(
     :param exactly: only the recipe that this machine's toolchain gives will do, with ``options``.
     :raises IncompatibleError: when nothing serves and nothing may be built.
     :raises MissingToolError: when nobody has the recipe.
+    :raises NetworkError: instead of these two, when a remote that may have it did not answer.
     :raises ConsentError: when compiling takes long and nobody has said yes.
     """
     depot = context.depot
@@ -111,11 +112,14 @@ def acquire(
             return had
         _tell_rejected(choice, context.events)
         if not may_build:
+            wanted = f"a library for this with the C layer of flashdepot {__version__}"
+            build = "Or build it here: flashdepot get, with the same options."
+            if not_heard := _not_heard(depot, wanted, build):
+                raise not_heard
             raise IncompatibleError(
-                f"Neither the depot {depot.root} nor a remote has a library for this with the C layer of flashdepot "
-                f"{__version__}.",
+                f"Neither the depot {depot.root} nor a remote has {wanted}.",
                 hint="See which remotes are asked, 'flashdepot remote ls', and whom you trust, 'flashdepot keys ls'. "
-                "Or build it here: flashdepot get, with the same options.",
+                f"{build}",
             )
     return _build(need, context, options)
 
@@ -148,12 +152,28 @@ def _pinned(recipe_key: str, context: Context) -> LibraryResult:
     depot, stored = context.depot, context.depot.load_intact(recipe_key)
     had = LibraryResult.had(stored, depot, lambda remote: remote.fetch_recipe(depot, recipe_key, context.events))
     if had is None:
-        raise MissingToolError(
-            f"The lock pins our wheel over the library {recipe_key[:12]}, and neither the depot {depot.root} nor a remote "
-            "has it.",
-            hint="Name the depot that has it, --depot DIR, or choose again: flashdepot lock --upgrade",
+        wanted = f"the library {recipe_key[:12]}, whose wheel the lock pins"
+        elsewhere = "Or name the depot that has it, --depot DIR, or choose again: flashdepot lock --upgrade"
+        raise _not_heard(depot, wanted, elsewhere) or MissingToolError(
+            f"Neither the depot {depot.root} nor a remote has {wanted}.",
+            hint=elsewhere.removeprefix("Or ").capitalize(),
         )
     return had
+
+
+def _not_heard(depot: Depot, wanted: str, elsewhere: str) -> NetworkError | None:
+    """The error of a thing that a remote may have that was not heard; ``None`` when all have answered."""
+    from flashdepot.net.fetch import offline  # noqa: PLC0415  (only a miss asks)
+
+    names = depot.remotes.not_heard()
+    if not names:
+        return None
+    which = f"the remote{'s' if len(names) > 1 else ''} {' and '.join(names)}"
+    why = f"--offline or FLASHDEPOT_OFFLINE forbids asking {which}" if offline() else f"{which} could not be asked"
+    return NetworkError(
+        f"The depot {depot.root} does not have {wanted}, and {why}.",
+        hint=f"Run the same command again when that is possible. {elsewhere}",
+    )
 
 
 class LibraryPlan(msgspec.Struct, frozen=True):

@@ -38,6 +38,10 @@ class NoRemotes:
         """Each remote that may be asked and has not failed."""
         return ()
 
+    def not_heard(self) -> list[str]:
+        """The names of those that failed, or must not be asked: nobody knows what they have."""
+        return []
+
     def first(self, ask: Callable[[Any], _T | None]) -> _T | None:  # noqa: ARG002
         """The first answer of all remotes, in order; ``ask`` is called with a :class:`flashdepot.remotes.remote.OpenRemote`."""
         return None

@@ -96,5 +96,10 @@ class Remotes(NoRemotes):
         for remote in self.all():
             from flashdepot.net.fetch import offline  # noqa: PLC0415  (neither a hit nor a user without remotes asks anything)
 
-            if not remote.is_dead and not (offline() and not remote.settings.is_local):
+            if remote.failure is None and not (offline() and not remote.settings.is_local):
                 yield remote
+
+    def not_heard(self) -> list[str]:
+        """See :class:`NoRemotes`."""
+        usable = {remote.name for remote in self.usable()}
+        return [remote.name for remote in self.all() if remote.name not in usable]

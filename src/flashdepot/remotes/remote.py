@@ -63,7 +63,7 @@ class OpenRemote:
         self._store: Store | None = None
         self._names: dict[str, bytes] = {}
         self._states: dict[str, StateStatement | Refusal] = {}
-        self.is_dead = False
+        self.failure: FlashdepotError | None = None
 
     @property
     def name(self) -> str:
@@ -118,7 +118,7 @@ class OpenRemote:
 
     def fail(self, error: FlashdepotError) -> None:
         """Ask it nothing more in this run, and say why."""
-        self.is_dead = True
+        self.failure = error
         hint = f" {error.hint}" if error.hint else ""
         self.warn(f"The remote {self.name} is not used from here on: {error.message.rstrip('.')}.{hint}")
 
