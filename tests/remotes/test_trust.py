@@ -86,6 +86,17 @@ def test_a_revoked_key_convinces_nobody_even_where_the_remote_names_it(pushed, r
     assert "was revoked" in reader.warnings[0]
 
 
+def test_of_two_signers_it_is_said_what_is_wrong_with_each(pushed, new_party, reader, team) -> None:
+    second = new_party("second")
+    key = second.key("second")
+    second.push(team, second.store())
+    reader.settings.revoke("ci")
+    assert reader.fetch(team) is None
+    assert "the key ci was revoked on " in reader.warnings[0]
+    assert f"and it is signed by a key that you do not trust ({key.id[:12]})" in reader.warnings[0]
+    assert "flashdepot keys trust NAME:BASE64" in reader.warnings[0]
+
+
 def test_a_key_that_is_trusted_for_one_remote_convinces_nobody_of_another(pushed, maker, new_party, team) -> None:
     careful = new_party("careful")
     (trusted,) = maker.settings.trusted_keys()

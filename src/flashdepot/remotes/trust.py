@@ -144,6 +144,18 @@ class Refusal(msgspec.Struct, frozen=True):
     hint: str
 
 
+_MOST_REASONS = 4
+"""Of so many signatures a refusal says what is wrong with them."""
+
+
+def _together(refusals: Sequence[Refusal]) -> Refusal:
+    """One refusal of something that several have signed, with what is wrong with each signature."""
+    some = [*dict.fromkeys(refusals)][:_MOST_REASONS]
+    return Refusal(
+        ", and ".join(dict.fromkeys(one.reason for one in some)), " ".join(dict.fromkeys(one.hint for one in some))
+    )
+
+
 class Trust(msgspec.Struct, frozen=True):
     """What one reader trusts of one remote on one day."""
 
@@ -183,7 +195,7 @@ class Trust(msgspec.Struct, frozen=True):
                 f"{', '.join(sorted(names))} has",
                 "Wait until another builder has pushed the same bytes.",
             )
-        return against[0]
+        return _together(against)
 
     def _signers(self, envelope: Envelope) -> Iterator[PublicKey | Refusal]:
         for key_id, _ in envelope.signatures:
@@ -223,7 +235,7 @@ def refusal_of_index(
                 against.append(Refusal(why, again))
             else:
                 return None
-    return against[0]
+    return _together(against)
 
 
 def _owner(name: str) -> str:
