@@ -39,6 +39,15 @@ def test_what_is_not_a_key_is_not_trusted(line, user) -> None:
         user.run("keys", "trust", line)
 
 
+def test_how_far_a_key_is_trusted_is_said_and_a_day_that_is_over_is_refused(user, builder) -> None:
+    line = builder.key()
+    with pytest.raises(UsageError, match="2020-01-31 is over: this machine's clock says"):
+        user.run("keys", "trust", line, "--expires", "2020-01-31")
+    assert user.json("keys", "ls")["keys"] == []
+    user.run("keys", "trust", line, "--expires", "2199-12-31", "--remote", "team")
+    assert "What ci has signed is trusted until 2199-12-31, only in team." in user.said
+
+
 def test_another_key_under_a_trusted_name_is_refused(user, builder) -> None:
     user.key()
     with pytest.raises(UsageError, match="You trust another key as ci"):

@@ -166,9 +166,15 @@ def _line(settings: RemoteSettings) -> str:
 
 def _day(_context: click.Context, _option: click.Parameter, text: str | None) -> date | None:
     try:
-        return date.fromisoformat(text) if text else None
+        day = date.fromisoformat(text) if text else None
     except ValueError:
         raise UsageError(f"'{text}' is not a day: expected YYYY-MM-DD.") from None
+    if day and day < today():
+        raise UsageError(
+            f"{day} is over: this machine's clock says {today()}, and nothing would be trusted.",
+            hint="To end trust in a key: flashdepot keys revoke NAME. If the clock is wrong, set it.",
+        )
+    return day
 
 
 _expires_option = option("--expires YYYY-MM-DD  The last day on which it is trusted.  [default: no end]", callback=_day)
@@ -203,7 +209,9 @@ def trust_key(line: str, remotes: tuple[str, ...], expires: date | None) -> View
     """Trust what a key has signed. Get its line in a way that you trust."""
     key = PublicKey.parse(line)
     UserSettings.of_this_user().trust(TrustedKey(key, remotes, expires))
-    return View(_document("trusted", key), said=[f"What {key.name} has signed is trusted from now on."])
+    until = f"until {expires}" if expires else "from now on"
+    only = f", only in {', '.join(remotes)}" if remotes else ""
+    return View(_document("trusted", key), said=[f"What {key.name} has signed is trusted {until}{only}."])
 
 
 @command(of=keys, name="ls")
