@@ -42,6 +42,7 @@ HOST = HostRecord(
         "[1,3]<stderr>: ",
         "(EngineCore_DP0 pid=312) ERROR 08-12 10:11:12 [core.py:712] ",
         "(RayWorkerWrapper pid=9, ip=10.0.0.2) ",
+        "(RayWorkerWrapper pid=9, ip=10.0.0.2) ERROR 12-17 09:40:09 worker_base.py:467] ",
         "2026-08-12T10:11:12.1234567Z ",
         "2026-08-12 10:11:12,123 ",
         "[2026-08-12 10:11:12] ",
@@ -66,8 +67,9 @@ def test_a_line_without_a_prefix_stays(line: str) -> None:
     assert strip_prefixes(line.encode()) == line.strip()
 
 
-def test_colours_do_not_hide_a_message() -> None:
-    log = "\x1b[1m\x1b[31mnvcc fatal   : Unsupported gpu\x1b[0m architecture 'compute_120'"
+@pytest.mark.parametrize("escape", ["\x1b", ""])
+def test_colours_do_not_hide_a_message(escape: str) -> None:
+    log = f"{escape}[1m{escape}[31mnvcc fatal   : Unsupported gpu{escape}[0m architecture 'compute_120'"
     assert classes(log) == ["unsupported-gpu-arch"]
 
 

@@ -25,7 +25,8 @@ _SPELLINGS = {
 }
 _SPELLED = re.compile(f"[{''.join(_SPELLINGS)}]")
 _C1_CONTROLS = re.compile(rb"\xc2[\x80-\x9f]")  # in UTF-8
-_COLOUR = re.compile(rb"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
+_COLOUR = re.compile(rb"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))|\[\d{1,3}(?:;\d{1,3}){0,4}m")
+"""A colour, also where what carried the log has taken its first byte away."""
 
 _BEGIN = Pattern.parse("^")
 
@@ -82,7 +83,7 @@ def read_chunks(stream: BinaryIO) -> Iterator[Chunk]:
     number = 1
     for block in _whole_lines(_utf8(stream)):
         text = block.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in block else block
-        text = _COLOUR.sub(b"", text) if b"\x1b" in text else text
+        text = _COLOUR.sub(b"", text) if b"\x1b" in text or b"[0m" in text else text
         text = text.translate(None, _CONTROLS)
         if not text.isascii():
             plain = _C1_CONTROLS.sub(b"", text).decode(errors="replace")

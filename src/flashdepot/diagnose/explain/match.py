@@ -33,7 +33,7 @@ _FLASH = "flash"
 _CANDLE = "candle"
 _OWN_TOOLS = frozenset({"cmake", "git"})
 _OF_PYTHON = frozenset({"pip", "uv", "poetry", "pdm"})
-_OWN_PHASES = frozenset({"resolve", "fetch", "build", "install"})
+_OWN_PHASES = frozenset({"resolve", "fetch", "install"})
 
 _STATES_ERROR = Pattern.parse(SENTENCES.lines["states_error"], memory=1 << 23)
 _NO_ERROR = Pattern.parse(SENTENCES.lines["no_error"])
@@ -196,15 +196,19 @@ class _Search:
 
     def _holds(self, hit: Hit) -> bool:
         rule = hit.rule
-        own = rule.own and hit.step is not None and _speaks_for_itself(hit.step)
         if self._ran_later(hit) or self._follows(hit):
             return False
         if hit.step is None and not (NAMES_ERROR.match(hit.line.text.encode()) or self._may_be_of_a_step(rule)):
             return False
-        seen = (own or not rule.context or not self._seen.isdisjoint(rule.context)) and self._seen.isdisjoint(
-            rule.unless
-        )
-        return seen and not machine.vetoes(rule.veto, hit.line.text, self.facts)
+        if rule.context and self._seen.isdisjoint(rule.context) and not self._speaks_for_itself(hit):
+            return False
+        return self._seen.isdisjoint(rule.unless) and not machine.vetoes(rule.veto, hit.line.text, self.facts)
+
+    def _speaks_for_itself(self, hit: Hit) -> bool:
+        """Whether it means the same whatever the log is about: what installs into Python ran, or the line is an installer's own."""
+        step = hit.step
+        own = step is not None and (step.tool in _OWN_TOOLS or (step.installer and step.phase in _OWN_PHASES))
+        return own or any(step.installer in _OF_PYTHON for step in self.story.steps)
 
     def _follows(self, hit: Hit) -> bool:
         """Whether a line of the class that it may follow from stands before it."""
@@ -259,8 +263,3 @@ def _in_order(hits: Sequence[Hit]) -> tuple[Hit, ...]:
             key=lambda hit: (not hit.title, not hit.certain, hit.rule.rank, hit.line.number, hit.rule.id),
         )
     )
-
-
-def _speaks_for_itself(step: Step) -> bool:
-    """Whether what stands in a step is of an installer's own work, of CMake or of git, and not of whatever they run."""
-    return step.tool in _OWN_TOOLS or (step.installer != "" and step.phase in _OWN_PHASES)

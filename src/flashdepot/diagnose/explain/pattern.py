@@ -27,7 +27,8 @@ _KINDS = (
     rf"(?:{_LEVEL}\s+)?\[?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?\s+",
     r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d [\w.-]+ [\w./-]+(?:\[\d+\])?:\s",  # syslog
     r"[IWEF]\d{4} [\d:.]+\s+\d+ [\w./-]+:\d+\](?: \[\d+/\d+\])?\s",  # glog
-    r"\[[\w./-]+\.(?:py|cpp|cc):\d+\]\s",
+    r"\[?[\w./-]+\.(?:py|cpp|cc|cu|rs|go):\d+\]\s",
+    r"(?:TRACE|DEBUG) ",  # uv -v
     r"\[(?i:debug|info|warn(?:ing)?|error)\]\s(?:\[[\w./-]+\]\s)?",  # launchers of desktop programs
     r"##\[(?:error|warning|debug|group|command)\]",
     r"::(?:error|warning)[^:]*::",

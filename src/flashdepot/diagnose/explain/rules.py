@@ -127,7 +127,6 @@ class LogRule(msgspec.Struct, frozen=True, eq=False, kw_only=True, forbid_unknow
     log; with ``unless``, only if none is. ``@field`` among them stands for all texts of the field that flashdepot is of,
     ``@errors`` for those of errors that a package's own build raises.
     ``warns`` says that the tools tell of it by a warning, which shows nothing for certain elsewhere.
-    ``own`` says that what an installer says in a step of its own needs no ``context``.
     ``absence`` says that the class is concluded from something that is not there, and so never certain; nor is it where one of its
     ``unsure`` texts is in the log;
     ``or_else`` names the classes that it may be instead, the likeliest first. ``veto`` names the fact that rules it out.
@@ -162,7 +161,6 @@ class LogRule(msgspec.Struct, frozen=True, eq=False, kw_only=True, forbid_unknow
     ours: bool = False
     absence: bool = False
     unsure: _Texts = ()
-    own: bool = False
     warns: bool = False
     or_else: tuple[str, ...] = ()
     veto: Literal["", "newer-gpu", "newer-driver", "newer-python"] = ""
