@@ -211,8 +211,10 @@ class _Search:
         return own or any(step.installer in _OF_PYTHON for step in self.story.steps)
 
     def _follows(self, hit: Hit) -> bool:
-        """Whether a line of the class that it may follow from stands before it."""
-        before = (other.line.number for rule, other in self.found.items() if rule.id == hit.rule.follows)
+        """Whether a line of the class that it may follow from stands before it, or any exception."""
+        name = hit.rule.follows
+        raised = (line.number for line in self.errors if name == "exception" and NAMES_ERROR.match(line.text.encode()))
+        before = (*(other.line.number for rule, other in self.found.items() if rule.id == name), *raised)
         return min(before, default=hit.line.number) < hit.line.number
 
     def _ran_later(self, hit: Hit) -> bool:
