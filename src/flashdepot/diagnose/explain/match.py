@@ -31,7 +31,7 @@ _HINTS = 40
 
 _FLASH = "flash"
 _CANDLE = "candle"
-_OWN_TOOLS = frozenset({"cmake", "git"})
+_OWN_TOOLS = frozenset({"cmake", "git", "ninja"})
 _OF_PYTHON = frozenset({"pip", "uv", "poetry", "pdm"})
 _OWN_PHASES = frozenset({"resolve", "fetch", "install"})
 
@@ -205,10 +205,14 @@ class _Search:
         return self._seen.isdisjoint(rule.unless) and not machine.vetoes(rule.veto, hit.line.text, self.facts)
 
     def _speaks_for_itself(self, hit: Hit) -> bool:
-        """Whether it means the same whatever the log is about: what installs into Python ran, or the line is an installer's own."""
+        """Whether it means the same whatever the log is about.
+
+        The line is an installer's own or names an installed package, or what installs into Python or builds has run.
+        """
         step = hit.step
-        own = step is not None and (step.tool in _OWN_TOOLS or (step.installer and step.phase in _OWN_PHASES))
-        return own or any(step.installer in _OF_PYTHON for step in self.story.steps)
+        own = step is not None and step.installer and step.phase in _OWN_PHASES
+        ran = any(step.installer in _OF_PYTHON or step.tool in _OWN_TOOLS for step in self.story.steps)
+        return bool(own) or ran or "-packages" in hit.line.text
 
     def _follows(self, hit: Hit) -> bool:
         """Whether a line of the class that it may follow from stands before it, or any exception."""
