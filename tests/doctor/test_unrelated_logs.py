@@ -11,7 +11,6 @@ from support.tools import tool
 
 PYTHON = {
     "a missing key": "{}['a']",
-    "a missing module": "import no_such_module",
     "a missing name": "from os import nothing",
     "a missing file": "open('/nonexistent/file.txt')",
     "a failed assertion": "assert 1 == 2, 'no'",
@@ -66,6 +65,10 @@ def test_an_error_of_another_compilation_is_not_claimed(text, options, tmp_path)
 def test_what_pip_says_itself_means_the_same_for_any_package(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pip", "install", "--no-index", "--target", str(tmp_path), "no-such-thing==9"]
     assert classes(failing(command)) == ["version-not-published"]
+
+
+def test_a_module_that_python_does_not_find_is_named_in_any_program() -> None:
+    assert classes(failing([sys.executable, "-c", "import no_such_module"])) == ["module-missing"]
 
 
 def test_a_full_disk_is_named_whatever_was_written_to_it() -> None:
