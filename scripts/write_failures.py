@@ -25,15 +25,23 @@ flashdepot explain build.log --host node.json
 flashdepot explain "ImportError: libcudart.so.12: cannot open shared object file"
 ```
 
-`explain` reads the log of a build, installation, link or run: a file, standard input, text, or the output of the command
-after `--`, whose exit code it returns. Without an argument it reads the log of the depot's last failed compile. It names the root
-cause and the commands that fix it on this machine, or on that of a record (`--host`); `--steps` shows how it read the log.
-If no rule knows the log, it shows the earliest error lines and exits with 4; so it does where the words of
-an error stand only in a person's sentences, a guide or source that nobody ran, with what is possible. If the log does not say for certain, it shows what it may mean and how to get the line that decides.
+`explain` reads the log of a build, installation, link or run, and prints the cause and the commands that fix it on this machine, or on
+the machine of a record (`--host`).
 
-These are the {count} failures that it knows, causes before consequences, each with the first thing to do; `explain` prints all of
-them, why it happened, and values for your log and machine where this page has angle brackets. The rules are in
-`{rules}`, one file each, with the cases that need other advice and the source of each fact; `scripts/write_failures.py` writes this page.
+| the log | how it is read |
+| --- | --- |
+| `FILE`, `-`, `"TEXT"` | a file, standard input, or the text itself |
+| `-- COMMAND` | the command is run and its output read; the exit code is the command's |
+| nothing | the log of the depot's last failed compile |
+
+- If the log leaves several causes possible, `explain` lists them, and says how to get the line that decides.
+- If no rule knows the log, it prints the earliest error lines and exits with 4. It does the same, with what is possible, if an error is
+  only mentioned: in a person's text, a guide, or source code that nobody ran.
+- `--steps` shows how it read the log.
+
+It knows these {count} failures. Causes come before consequences. The page shows the first thing to do for each; `explain` prints
+all of it, says why it happened, and replaces what is in angle brackets by values of your log and machine. The rules are in
+`{rules}`, one file each; `scripts/write_failures.py` writes this page.
 """
 
 _AGAIN = "pip install flash-attn --no-build-isolation"

@@ -31,8 +31,8 @@ flashdepot catalog matrix --html matrix.html   # the whole table as one page wit
 _OURS = """\
 ## A library or wheel of flashdepot
 
-It fits every torch from 2.2 on and every Python from 3.9 on, because it links neither. What it depends on is the GPU and the
-driver; on Linux GNU libc 2.17 is enough.
+It works with every torch from 2.2 on and every Python from 3.9 on, because it links neither. It depends only on the GPU and the
+driver, and on Linux on GNU libc 2.17 or newer.
 
 | compute capability | GPUs | machine code that runs on it | nvcc that makes its own |
 | --- | --- | --- | --- |
