@@ -83,13 +83,22 @@ def manifest_of(document: dict[str, Any]) -> dict[str, Any]:
     ("words", "said", "helps", "code"),
     [
         (("--farm", "nowhere.json"), "There is no scheduler file nowhere.json", "--scheduler-file nowhere.json", 3),
-        (("--farm", "list.json"), "list.json is not a scheduler file", "tcp://HOST:8786", 3),
+        (("--farm", "list.json"), "list.json is not a scheduler file: Expected `object`", "tcp://HOST:8786", 3),
+        (
+            ("--farm", "{}.json"),
+            "{}.json is not a scheduler file: Object missing required field `address`",
+            "tcp://",
+            3,
+        ),
+        (("--farm", ""), "'' is not a scheduler file", "--scheduler-file FILE", 3),
+        (("--farm", "http://127.0.0.1:8787"), "is not the address of a Dask scheduler", "tls://HOST:8786", 2),
         (("--farm", "tcp://h:1", "--memory", "4GB"), "--memory 4GB is for this machine", "--resources memory=", 2),
     ],
 )
 def test_an_invalid_farm_is_refused_at_once(tmp_path, monkeypatch, words, said, helps, code) -> None:
     monkeypatch.chdir(tmp_path)
     Path("list.json").write_text("[]")
+    Path("{}.json").write_text("{}")
     error = refused(tmp_path, *words)
     assert said in error.message
     assert helps in error.hint

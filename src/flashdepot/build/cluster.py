@@ -40,6 +40,9 @@ OPEN = "open+"
 
 _HOW_TO_START = "dask worker ADDRESS --nthreads 8 --resources memory=32e9"
 
+_SCHEMES = {"tls", "tcp", "wss", "ws", "ucx", "inproc"}
+"""How Dask's addresses begin (distributed 2026, ``distributed.comm.registry``)."""
+
 _CONNECTS_WITHIN = 10.0
 _ANSWERS_WITHIN = 30.0
 _DELIVERS_WITHIN = 300.0
@@ -57,6 +60,12 @@ class FarmWorker(msgspec.Struct, frozen=True):
     name: str
     slots: int
     memory: int
+
+
+class _SchedulerFile(msgspec.Struct, frozen=True):
+    """What is read of a file that a scheduler wrote."""
+
+    address: str
 
 
 class Cluster:
@@ -187,13 +196,19 @@ def connect(farm: str) -> Cluster:
     :param farm: an address or a scheduler file, with :data:`OPEN` before it where it need not be encrypted.
     """
     named = farm.removeprefix(OPEN)
-    address = named if "://" in named else _address_in(Path(named))
+    address = named if "://" in named else _address_in(named)
     if named == farm and not _is_private(address):
         raise UsageError(
             f"The farm {address} is on a network, and what it says is not encrypted: anyone who reaches it can run programs "
             "on its workers, and may on this machine.",
             hint="Give Dask certificates, and name it as tls://HOST:8786. In a network that nobody else reaches: "
             f"--farm {OPEN}{shlex.quote(farm)}",
+        )
+    if address.partition("://")[0] not in _SCHEMES:
+        raise UsageError(
+            f"'{address}' is not the address of a Dask scheduler.",
+            hint="It begins with tls:// or tcp://, and 'dask scheduler' prints it; http:// is its dashboard: "
+            "--farm tls://HOST:8786",
         )
     try:
         import distributed  # noqa: PLC0415  (of an extra)
@@ -229,14 +244,17 @@ def _is_private(address: str) -> bool:
     return False
 
 
-def _address_in(path: Path) -> str:
-    hint = f"It is what 'dask scheduler --scheduler-file {path}' writes. An address has a scheme: tcp://HOST:8786"
+def _address_in(file: str) -> str:
+    """The address that a scheduler file names; :raises MissingToolError: when it is not there, or something else."""
+    hint = f"It is what 'dask scheduler --scheduler-file {file or 'FILE'}' writes. An address has a scheme: tcp://HOST:8786"
     try:
-        return msgspec.convert(read_json(path)["address"], str)
+        return msgspec.convert(read_json(Path(file)), _SchedulerFile).address
     except FileNotFoundError:
-        raise MissingToolError(f"There is no scheduler file {path}.", hint=hint) from None
-    except (OSError, ValueError, KeyError, TypeError, FlashdepotError) as error:
-        raise MissingToolError(f"{path} is not a scheduler file: {error}.", hint=hint) from error
+        raise MissingToolError(f"There is no scheduler file {file}.", hint=hint) from None
+    except OSError as error:
+        raise MissingToolError(f"'{file}' is not a scheduler file: {error.strerror}.", hint=hint) from error
+    except (ValueError, FlashdepotError) as error:
+        raise MissingToolError(f"{file} is not a scheduler file: {str(error).rstrip('.')}.", hint=hint) from error
 
 
 def survey(farm: Farm) -> Farm:

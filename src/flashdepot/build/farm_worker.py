@@ -22,7 +22,7 @@ from flashdepot.build.engine import Ended, Task
 from flashdepot.build.inputs import places, programs
 from flashdepot.build.local import LocalExecutor, confined_environment
 from flashdepot.depot import open_depot
-from flashdepot.errors import FlashdepotError
+from flashdepot.errors import FlashdepotError, NetworkError
 from flashdepot.events import Download
 from flashdepot.files.locks import try_lock_file
 from flashdepot.host import runtime_facts
@@ -40,6 +40,11 @@ if TYPE_CHECKING:
 
 RESOURCE = "memory"
 """The resource, in bytes, that a worker declares and that a task takes of it."""
+
+_FILL = (
+    "Give that machine the network, or its user a depot that has nvcc and zig: copy one there, or where the home is shared "
+    "run 'flashdepot build --profile quick' once on a machine with the network. Then run the same command again."
+)
 
 _TICK = 0.02
 """Seconds between two checks of what has ended."""
@@ -137,7 +142,7 @@ class _Bench:
                 executor.start(task)
             except FlashdepotError as error:
                 self._running.discard(name)
-                return Refused(error.message, error.hint)
+                return Refused(error.message, _FILL if isinstance(error, NetworkError) else error.hint)
         self._tell({"kind": "started", "name": name})
         wanted = True
         while (ended := self._taken(executor, name)) is None:
@@ -259,7 +264,7 @@ def refusal(theirs: tuple[str, str], ours: tuple[str, str]) -> Refused | None:
     return Refused(
         f"{differs}: they might not make the same bytes",
         "Start the scheduler and the workers in an environment like this one: "
-        f"Python {ours[1]}, pip install 'flashdepot[farm]=={ours[0]}'",
+        f"Python {ours[1]}, and pip install '.[farm]' in the clone of flashdepot {ours[0]} that this one is from",
     )
 
 
