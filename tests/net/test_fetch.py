@@ -4,11 +4,14 @@ import base64
 import hashlib
 import os
 import socket
+import ssl
 from pathlib import Path
 
 import pytest
+import requests
 
 from flashdepot.errors import IntegrityError, MissingToolError, NetworkError, UsageError
+from flashdepot.net.errors import network_errors
 from flashdepot.net.fetch import fetch
 from flashdepot.net.transport import read_index_settings
 from support.tools import posix
@@ -112,6 +115,21 @@ def test_a_refused_connection_is_named_in_a_plain_sentence(destination, monkeypa
         monkeypatch.setenv("PIP_INDEX_URL", f"{server.format(unused.getsockname()[1])}/simple")
         with pytest.raises(NetworkError, match=said):
             fetch("demo", NAME, DIGEST, destination)
+
+
+@pytest.mark.parametrize(
+    ("told", "said", "helps"),
+    [
+        ("certificate is not yet valid", r"not valid at this time .*this machine's clock says \d{4}-", "set it"),
+        ("certificate has expired", r"not valid at this time .*this machine's clock says \d{4}-", "set it"),
+        ("unable to get local issuer certificate", "is not trusted", "PIP_CERT"),
+    ],
+)
+def test_a_certificate_of_another_time_is_blamed_on_a_clock_and_not_on_authorities(told, said, helps):
+    refused = ssl.SSLCertVerificationError(1, f"certificate verify failed: {told} (_ssl.c:997)")
+    with pytest.raises(NetworkError, match=said) as caught, network_errors("demo", "https://x", "wait"):
+        raise requests.exceptions.SSLError(refused)
+    assert helps in caught.value.hint
 
 
 def test_a_page_that_is_not_an_index_is_named(index, destination, monkeypatch):

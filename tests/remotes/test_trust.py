@@ -94,6 +94,7 @@ def test_of_two_signers_it_is_said_what_is_wrong_with_each(pushed, new_party, re
     assert reader.fetch(team) is None
     assert "the key ci was revoked on " in reader.warnings[0]
     assert f"and it is signed by a key that you do not trust ({key.id[:12]})" in reader.warnings[0]
+    assert "another key. Ask its owner" in reader.warnings[0]
     assert "flashdepot keys trust NAME:BASE64" in reader.warnings[0]
 
 

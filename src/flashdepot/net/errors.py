@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
 from typing import TypeVar
 
 import requests
@@ -119,8 +121,14 @@ def _explain(
 ) -> NetworkError:
     cannot = f"{wanted} cannot be fetched:"
     if isinstance(error, requests.exceptions.SSLError):
+        if re.search("not yet valid|has expired", why := _in_words(error)):
+            return NetworkError(
+                f"{cannot} the certificate of {server} is not valid at this time ({why}): this machine's clock says "
+                f"{datetime.now(tz=timezone.utc):%Y-%m-%d %H:%M} UTC.",
+                hint=f"If the clock is wrong, set it. If it is right, the server needs a new certificate: {elsewhere}",
+            )
         return NetworkError(
-            f"{cannot} the certificate of {server} is not trusted ({_in_words(error)}).",
+            f"{cannot} the certificate of {server} is not trusted ({why}).",
             hint="Name your organisation's certificate authorities: PIP_CERT=FILE, or pip config set global.cert FILE",
         )
     if isinstance(error, requests.HTTPError):

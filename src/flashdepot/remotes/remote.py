@@ -20,6 +20,7 @@ from flashdepot.model.remote import PublicKey
 from flashdepot.model.request import Request
 from flashdepot.net.waiting import Pace, each, within
 from flashdepot.remotes.statements import (
+    CLOCK,
     LibraryStatement,
     StateStatement,
     UnitStatement,
@@ -204,7 +205,7 @@ class OpenRemote:
             return Refusal(f"there is nothing signed by {key.name} that says what it stands for now", _PUSH_AGAIN)
         state = max(signed, key=lambda one: one.edition.version)
         if why := state.edition.outdated(f"{self.settings.url} {key.id}", UserSettings.of_this_user()):
-            return Refusal(f"of what {key.name} has signed: {why}", _PUSH_AGAIN)
+            return Refusal(f"of what {key.name} has signed: {why}", f"{_PUSH_AGAIN}. {CLOCK}")
         return state
 
     def _small(self, digest: str, longest: int) -> bytes | None:

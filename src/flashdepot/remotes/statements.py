@@ -34,6 +34,8 @@ from flashdepot.remotes.user_settings import UserSettings, today
 LIFE = timedelta(days=180)
 """How long what was signed is trusted. The signer does so again when half of it has gone."""
 
+CLOCK = "If the clock is wrong, set it."
+
 
 class Edition(msgspec.Struct, frozen=True):
     """The version of what was signed, and the last day on which it is trusted."""

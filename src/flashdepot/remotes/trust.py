@@ -17,7 +17,7 @@ import msgspec
 from flashdepot.errors import IntegrityError
 from flashdepot.model.codec import canonical_json
 from flashdepot.model.remote import PublicKey, RemoteSettings, TrustedKey
-from flashdepot.remotes.statements import Edition, IndexStatement
+from flashdepot.remotes.statements import CLOCK, Edition, IndexStatement
 from flashdepot.remotes.user_settings import UserSettings, today
 
 if TYPE_CHECKING:
@@ -151,9 +151,8 @@ _MOST_REASONS = 4
 def _together(refusals: Sequence[Refusal]) -> Refusal:
     """One refusal of something that several have signed, with what is wrong with each signature."""
     some = [*dict.fromkeys(refusals)][:_MOST_REASONS]
-    return Refusal(
-        ", and ".join(dict.fromkeys(one.reason for one in some)), " ".join(dict.fromkeys(one.hint for one in some))
-    )
+    hints = dict.fromkeys(one.hint.rstrip(".") for one in some)
+    return Refusal(", and ".join(dict.fromkeys(one.reason for one in some)), ". ".join(hints))
 
 
 class Trust(msgspec.Struct, frozen=True):
@@ -231,7 +230,9 @@ def refusal_of_index(
             if isinstance(key, Refusal):
                 against.append(key)
             elif why := edition.outdated(address, settings):
-                again = "Let its publisher sign it again: 'flashdepot index' with the same folder, and upload it."
+                again = (
+                    f"Let its publisher sign it again: 'flashdepot index' with the same folder, and upload it. {CLOCK}"
+                )
                 against.append(Refusal(why, again))
             else:
                 return None
@@ -263,7 +264,7 @@ def _signer(
     if known.expires is not None and day > known.expires:
         return Refusal(
             f"the key {name} expired on {known.expires}, and this machine's clock says {day}",
-            f"Get the new key of {name}: flashdepot keys trust NAME:BASE64. If the clock is wrong, set it.",
+            f"Get the new key of {name}: flashdepot keys trust NAME:BASE64. {CLOCK}",
         )
     if known.remotes and place not in known.remotes:
         only = " ".join(f"--remote {remote}" for remote in (*known.remotes, place))
