@@ -26,18 +26,25 @@ _CODE_OR_QUOTED = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 _LIST = read_toml(Path(__file__).with_name("retired_words.toml"))
-_RETIRED = [
-    (re.compile(rf"(?<![\w-])(?:{pattern})(?![\w-])", re.IGNORECASE), better)
-    for better, patterns in _LIST["instead"].items()
-    for pattern in patterns
-]
+_WORDS = {pattern: better for better, patterns in _LIST["instead"].items() for pattern in patterns}
 _NAMES = {noun: better for better, nouns in _LIST["names"].items() for noun in nouns}
+
+
+def words(*patterns: str) -> re.Pattern[str]:
+    """Any of these as whole words."""
+    return re.compile(rf"(?<![\w-])(?:{'|'.join(patterns)})(?![\w-])", re.IGNORECASE)
+
+
+_RETIRED = [(words(pattern), better) for pattern, better in _WORDS.items()]
+_ANY_RETIRED = words(*_WORDS)  # four times as fast as one after the other, and most texts have none
 
 
 def complaints(name: str, text: str) -> list[str]:
     """Each retired word in prose, with its file and line and what to write instead."""
     prose = _CODE_OR_QUOTED.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
     one_line = prose.replace("\n", " ")
+    if not _ANY_RETIRED.search(one_line):
+        return []
     found = [(word.start(), word[0], better) for said, better in _RETIRED for word in said.finditer(one_line)]
     return [f"{name}:{prose.count(chr(10), 0, start) + 1}: '{word}': {better}" for start, word, better in sorted(found)]
 

@@ -1,14 +1,15 @@
 """resolve, check, doctor, install and the depot answer the same question in the same way."""
 
 import os
+import re
 import shlex
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import cast
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from flashdepot.binary.fatbin import CodeKind, GpuCode
@@ -25,6 +26,7 @@ from flashdepot.errors import IncompatibleError, MissingToolError
 from flashdepot.events import Events
 from flashdepot.fit.requests import needs_of_manifest, unmet
 from flashdepot.fit.rules import judge
+from flashdepot.host import saved_host
 from flashdepot.install.present import require_no_obstacle
 from flashdepot.link.candle_check import CandleNeed, _machine_code
 from flashdepot.link.candle_versions import CandleLine
@@ -107,12 +109,16 @@ class World:
     thing: Thing
 
     @property
+    def python(self) -> PythonEnvironment:
+        assert self.host.python is not None
+        return self.host.python
+
+    @property
     def place(self) -> Place:
         """As ``check`` sees it."""
-        assert self.host.python is not None
-        assert self.host.python.torch is not None
-        torch = TabledTorch(self.host.python.torch, "x86_64")
-        return Place(self.host, self.host.python, torch, is_here=False, environment=facts_of(self.host))
+        assert self.python.torch is not None
+        torch = TabledTorch(self.python.torch, "x86_64")
+        return Place(self.host, self.python, torch, is_here=False, environment=facts_of(self.host))
 
 
 def hosts(gpus: list[str], driver: str, libc: str, torch: str, python: str) -> HostRecord:
@@ -121,25 +127,23 @@ def hosts(gpus: list[str], driver: str, libc: str, torch: str, python: str) -> H
     return replace(host, libc=Version(libc), libc_name="glibc", python=environment(torch, python))
 
 
-worlds = st.builds(
-    World,
-    st.builds(
-        hosts,
-        st.lists(st.sampled_from(["8.0", "8.6", "9.0", "12.0"]), min_size=1, max_size=2, unique=True),
-        st.sampled_from(["470.1", "535.2", "570.1", "580.95"]),
-        st.sampled_from(["2.28", "2.35", "2.39"]),
-        st.sampled_from(TORCHES),
-        st.sampled_from(["cp310", "cp312"]),
-    ),
-    st.builds(
-        Thing,
-        st.sampled_from(["2.6", "2.8", "2.9"]),
-        st.sampled_from([12, 13]),
-        st.sampled_from(["cp310", "cp312"]),
-        st.sampled_from(["2.17", "2.28", "2.35"]),
-        st.sampled_from([("80",), ("80", "90"), ("90",), ("80", "90", "120")]),
-    ),
-)
+EXAMPLES = int(os.environ.get("FLASHDEPOT_FUZZ_EXAMPLES", "16"))
+
+
+def world(chance: Random) -> World:
+    gpus = chance.sample(["8.0", "8.6", "9.0", "12.0"], chance.choice([1, 2]))
+    driver, libc = chance.choice(["470.1", "535.2", "570.1", "580.95"]), chance.choice(["2.28", "2.35", "2.39"])
+    thing = Thing(
+        chance.choice(["2.6", "2.8", "2.9"]),
+        chance.choice([12, 13]),
+        chance.choice(["cp310", "cp312"]),
+        chance.choice(["2.17", "2.28", "2.35"]),
+        chance.choice([("80",), ("80", "90"), ("90",), ("80", "90", "120")]),
+    )
+    return World(hosts(gpus, driver, libc, chance.choice(TORCHES), chance.choice(["cp310", "cp312"])), thing)
+
+
+WORLDS = [world(Random(number)) for number in range(max(400, EXAMPLES))]
 
 
 TOPICS = {
@@ -155,9 +159,6 @@ TOPICS = {
 
 ENVIRONMENT = {"torch-with-cuda"}
 """What speaks against the environment, whatever is installed."""
-
-EXAMPLES = int(os.environ.get("FLASHDEPOT_FUZZ_EXAMPLES", "16"))
-many = settings(max_examples=max(400, EXAMPLES), deadline=None)
 
 
 def by_name(world: World) -> dict[str, Verdict]:
@@ -175,93 +176,87 @@ def by_bytes(world: World) -> set[str]:
     return {TOPICS[line.topic] for line in lines if line.outcome is Outcome.MISFIT and line.topic in TOPICS}
 
 
-@many
-@given(worlds)
-def test_a_name_and_the_bytes_behind_it_are_judged_alike(world) -> None:
-    named = {rule for rule, verdict in by_name(world).items() if verdict is Verdict.MISFIT}
-    assert by_bytes(world) == named & set(TOPICS.values())
+def test_a_name_and_the_bytes_behind_it_are_judged_alike() -> None:
+    for world in WORLDS:
+        named = {rule for rule, verdict in by_name(world).items() if verdict is Verdict.MISFIT}
+        assert by_bytes(world) == named & set(TOPICS.values()), world
 
 
-@many
-@given(worlds)
-def test_the_resolver_says_what_the_judge_says(world) -> None:
-    request = WheelRequest(facts_of(world.host), sources=frozenset({COMMUNITY}))
-    assert {r.id: r.verdict for r in rules.judge(request, world.thing.as_name())} == by_name(world)
+def test_the_resolver_says_what_the_judge_says() -> None:
+    for world in WORLDS:
+        request = WheelRequest(facts_of(world.host), sources=frozenset({COMMUNITY}))
+        assert {r.id: r.verdict for r in rules.judge(request, world.thing.as_name())} == by_name(world), world
 
 
-@many
-@given(worlds)
-def test_doctor_and_install_refuse_an_environment_that_nothing_fits_and_no_other(world) -> None:
-    found = by_name(world)
-    hopeless = any(found.get(rule) is Verdict.MISFIT for rule in ENVIRONMENT)
-    findings = examine(world.host, Intention.INSTALL, LibraryRequest())
-    assert any(f.verdict is Verdict.MISFIT for f in findings) == hopeless
-    if hopeless:
-        with pytest.raises((IncompatibleError, MissingToolError)):
-            require_no_obstacle(findings, world.host.python.executable, lambda _: None)
-    else:
-        require_no_obstacle(findings, world.host.python.executable, lambda _: None)
+def test_doctor_and_install_refuse_an_environment_that_nothing_fits_and_no_other() -> None:
+    for world in WORLDS:
+        found = by_name(world)
+        hopeless = any(found.get(rule) is Verdict.MISFIT for rule in ENVIRONMENT)
+        findings = examine(world.host, Intention.INSTALL, LibraryRequest())
+        assert any(f.verdict is Verdict.MISFIT for f in findings) == hopeless, world
+        refused = pytest.raises((IncompatibleError, MissingToolError)) if hopeless else nullcontext()
+        with refused:
+            require_no_obstacle(findings, world.python.executable, lambda _: None)
 
 
-@many
-@given(world=worlds)
-def test_every_verb_says_the_same_of_a_library(world, tmp_path_factory) -> None:
-    facts, thing = facts_of(world.host), world.thing
-    manifest = make_manifest(sass=",".join(thing.sass), libc_floor=Version(thing.glibc), cuda="13.0")
-    misfits = {r.id for r in judge(needs_of_manifest(manifest), facts) if r.verdict is Verdict.MISFIT}
-    # get, link and publish ask the depot.
-    request = make_request(gpus=facts.gpus, driver=facts.driver, libc=facts.libc, cuda_major=None)
-    assert len(unmet(request, manifest)) == len(misfits)
-    # vendor --check, with what a project asks that names nothing.
-    depot = Depot(tmp_path_factory.getbasetemp() / "no-depot")
-    assert len(unmet(expected(manifest, LibraryRequest(), world.host, depot), manifest)) == len(misfits)
-    # resolve and install judge the wheel of it.
-    judged = _stored(WheelRequest(facts, sources=frozenset({OURS})), None, Origin.DEPOT, manifest)
-    against = {r.id for r in judged.reasons if r.verdict is Verdict.MISFIT}
-    assert against - {"torch-with-cuda", "torch"} == misfits
-    # link candle --check reads the manifest next to the archive.
-    folder = tmp_path_factory.getbasetemp() / "candle"
-    folder.mkdir(exist_ok=True)
-    (folder / MANIFEST_NAME).write_bytes(manifest_text(manifest))
-    found = list(_machine_code(folder, CandleNeed("0.9", cast("CandleLine", None), facts), ""))
-    assert len(found) == len(misfits & {"sass", "driver"})
+def test_every_verb_says_the_same_of_a_library(tmp_path) -> None:
+    depot, candle = Depot(tmp_path / "no-depot"), tmp_path / "candle"
+    candle.mkdir()
+    for world in WORLDS:
+        facts, thing = facts_of(world.host), world.thing
+        manifest = make_manifest(sass=",".join(thing.sass), libc_floor=Version(thing.glibc), cuda="13.0")
+        misfits = {r.id for r in judge(needs_of_manifest(manifest), facts) if r.verdict is Verdict.MISFIT}
+        # get, link and publish ask the depot.
+        request = make_request(gpus=facts.gpus, driver=facts.driver, libc=facts.libc, cuda_major=None)
+        assert len(unmet(request, manifest)) == len(misfits), world
+        # vendor --check, with what a project asks that names nothing.
+        assert len(unmet(expected(manifest, LibraryRequest(), world.host, depot), manifest)) == len(misfits), world
+        # resolve and install judge the wheel of it.
+        judged = _stored(WheelRequest(facts, sources=frozenset({OURS})), None, Origin.DEPOT, manifest)
+        against = {r.id for r in judged.reasons if r.verdict is Verdict.MISFIT}
+        assert against - {"torch-with-cuda", "torch"} == misfits, world
+        # link candle --check reads the manifest next to the archive.
+        (candle / MANIFEST_NAME).write_bytes(manifest_text(manifest))
+        found = list(_machine_code(candle, CandleNeed("0.9", cast("CandleLine", None), facts), ""))
+        assert len(found) == len(misfits & {"sass", "driver"}), world
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
-@given(world=worlds, libraries=st.sets(st.sampled_from(["80", "90", "80,90,120"]), max_size=1))
-def test_install_takes_what_resolve_chooses_and_nothing_where_doctor_finds_an_obstacle(
-    world, libraries, tmp_path_factory
-) -> None:
-    depot = Depot(tmp_path_factory.mktemp("depot"))
-    for sass in libraries:
+@pytest.mark.parametrize("number", range(EXAMPLES))
+def test_install_takes_what_resolve_chooses_and_nothing_where_doctor_finds_an_obstacle(number, tmp_path) -> None:
+    host, depot = WORLDS[number].host, Depot(tmp_path / "depot")
+    for sass in (["80"], ["90"], ["80,90,120"], [])[number % 4]:
         known = find_sdist(default_version()).identified
         full = select(PROFILES["full"], known.units)
         floors = {"driver_floor": Version("580"), "libc_floor": Version("2.17")}
-        files = tmp_path_factory.mktemp("files")
-        store_library(depot, files, upstreams={"fa2": known.id}, selection=full, sass=architectures(sass), **floors)
-    asked, fa2 = WheelRequest(facts_of(world.host), allow_uncertain=True), library_request(families="fa2")
-    plan = plan_for(asked, fa2, world.host, depot, lambda _: None)
-    blocked = any(f.verdict is Verdict.MISFIT for f in examine(world.host, Intention.INSTALL, fa2))
+        store_library(depot, tmp_path, upstreams={"fa2": known.id}, selection=full, sass=architectures(sass), **floors)
+    asked, fa2 = WheelRequest(facts_of(host), allow_uncertain=True), library_request(families="fa2")
+    plan = plan_for(asked, fa2, host, depot, lambda _: None)
+    blocked = any(f.verdict is Verdict.MISFIT for f in examine(host, Intention.INSTALL, fa2))
     if plan.chosen is None:
         with pytest.raises(IncompatibleError):
-            choose(InstallRequest(fa2), world.host, depot, Events())
+            choose(InstallRequest(fa2), host, depot, Events())
         return
     assert not (blocked and plan.chosen.verdict is Verdict.FITS)
-    taken, chosen = choose(InstallRequest(fa2), world.host, depot, Events()).wheel, plan.chosen.candidate
+    taken, chosen = choose(InstallRequest(fa2), host, depot, Events()).wheel, plan.chosen.candidate
     if isinstance(taken, OwnWheel):
         assert taken.library == chosen.need
         assert (depot.find(chosen.need.request).taken is not None) == (chosen.origin is Origin.DEPOT)
     else:
         assert (taken.url, taken.sha256) == (chosen.wheel.url, chosen.wheel.sha256)
     # What is only possible never stands before what is certain.
-    certain = plan_for(replace(asked, allow_uncertain=False), fa2, world.host, depot, lambda _: None).chosen
+    certain = plan_for(replace(asked, allow_uncertain=False), fa2, host, depot, lambda _: None).chosen
     assert certain is None or certain.candidate == chosen
 
 
-@many
-@given(world=worlds, intention=st.sampled_from(list(Intention)))
-def test_each_command_that_doctor_prints_is_accepted(world, intention) -> None:
-    for finding in examine(world.host, intention, LibraryRequest()):
-        for line in str(finding.fix).splitlines():
-            if line.strip().startswith("flashdepot "):
-                parsed(shlex.split(line, comments=True)[1:])
+RECORDS = sorted((Path(__file__).parents[1] / "doctor" / "records").glob("*.json"))
+
+
+def test_each_command_that_doctor_prints_is_accepted() -> None:
+    hosts = [saved_host(path) for path in RECORDS if not path.name.endswith(".findings.json")]
+    found = {f for host in hosts for intention in Intention for f in examine(host, intention, LibraryRequest())}
+    commands = re.findall(
+        r"""(?m)(?:^|: |['"])flashdepot ((?:[^'",\n]|,(?! ))+)""", "\n".join(str(f.fix) for f in found)
+    )
+    assert {"doctor run", "get --cuda 12.8", "get --target windows-x86_64 --out flashattention"} <= {*commands}
+    for command in commands:
+        parsed(shlex.split(command, comments=True))

@@ -15,11 +15,11 @@ def words_in(line: str) -> list[str]:
 
 def parsed(words: list[str]) -> click.Context:
     """What is behind ``flashdepot`` on a command line; what the program refuses is an error here."""
+    command: click.Command | None = app
     context = click.Context(app)
-    name, command, rest = app.resolve_command(context, words)
-    assert command is not None
     while isinstance(command, click.Group):
-        context = command.make_context(name, rest, parent=context)
-        name, command, rest = command.resolve_command(context, [*context.protected_args, *context.args])
+        name, command, words = command.resolve_command(context, words)
         assert command is not None
-    return command.make_context(name, rest, parent=context)
+        context = click.Context(command, parent=context)
+    assert command is not None
+    return command.make_context(name, words, parent=context.parent)
