@@ -81,6 +81,16 @@ def test_an_intent_stays_as_long_as_one_of_its_actions_does(depot, tmp_path):
     assert find_unit(depot, old) is None
 
 
+def test_an_intent_stays_that_was_used_again_after_the_plan(depot, tmp_path):
+    record_unit(depot, tmp_path)
+    make_depot_older(depot.root, hours=31 * DAYS)
+    planned = gc.plan(depot)
+    (tmp_path / "x.o").write_bytes(b"another")
+    new = depot.actions.record(make_record(**{"a.h": "3" * 64}), tmp_path / "x.o")
+    assert "intent" not in {removal.kind for removal in gc.run(depot, planned).removals}
+    assert find_unit(depot, new)
+
+
 def test_what_a_manifest_needs_stays_however_old_and_goes_with_it(depot, tmp_path):
     manifest = store_library(depot, tmp_path)
     depot.libraries.materialise(manifest)

@@ -157,6 +157,8 @@ def test_what_this_user_made_is_trusted(file) -> None:
 
 @owners
 def test_what_everybody_may_write_to_is_not(file) -> None:
+    file.chmod(0o664)
+    assert planted(file) == "", "a group is made of people who are trusted"
     file.chmod(0o666)
     assert planted(file) == "everybody may write to it"
 

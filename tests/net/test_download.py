@@ -105,8 +105,9 @@ def test_a_file_that_changed_meanwhile_is_never_joined_with_its_old_beginning(
     server.faults = [Fault(drop_after=200_000), *[Fault(status=503)] * ALWAYS]
     with pytest.raises(NetworkError):
         get(sha256=digest)
-    server.files[PATH], server.faults = CONTENT, []
+    server.files[PATH], server.faults, server.seen = CONTENT, [], []
     assert get(sha256=digest).sha256 == DIGEST
+    assert len(server.seen) == 1, "If-Range had the server send all of it"
 
 
 def test_a_beginning_that_does_not_belong_to_the_file_is_thrown_away_once(server, get, tmp_path, notes) -> None:
