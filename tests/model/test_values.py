@@ -1,5 +1,7 @@
 """Words become values and values words: versions, architectures, selections, names of wheels."""
 
+import string
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -39,14 +41,31 @@ NAMES = {
     "flash_attn-2.8.3-1local-cp312-cp312-linux_x86_64.whl": ("flash-attn", "", "", None),
 }  # fmt: skip
 
-segment = st.from_regex(r"[A-Za-z0-9]{1,6}", fullmatch=True)
-tags = st.lists(st.from_regex(r"[a-z][a-z0-9_]{1,9}", fullmatch=True), min_size=1, max_size=2, unique=True)
+LOWER, LETTERS, DIGITS = string.ascii_lowercase, string.ascii_letters, string.digits
+
+
+PARTS = st.tuples(
+    st.sampled_from(["", "1!"]),
+    st.sampled_from(["2", "2.8", "2.8.0", "2.8.3", "2.10", "3.0.0"]),
+    st.sampled_from(["", "a1", "b1", "b2", "rc1"]),
+    st.sampled_from(["", ".post1", ".post2", ".post10"]),
+    st.sampled_from(["", ".dev0", ".dev3"]),
+)
+
+
+def word(characters: str, most: int, first: str = "") -> st.SearchStrategy[str]:
+    """Text of such characters, which begins with one of ``first``."""
+    return st.builds(str.__add__, st.sampled_from(first or characters), st.text(characters, max_size=most - 1))
+
+
+tags = st.lists(word(f"{LOWER}{DIGITS}_", 10, LOWER), min_size=1, max_size=2, unique=True)
+parts = st.lists(word(LETTERS + DIGITS, 4), max_size=2)
 names = st.builds(
     WheelName,
-    distribution=st.from_regex(r"[A-Za-z][A-Za-z0-9]{0,5}(_[A-Za-z0-9]{1,4}){0,2}", fullmatch=True),
-    version=st.from_regex(r"[1-9]?[0-9](\.[1-9]?[0-9]){0,2}(b[1-9])?(\.post[1-9])?(\.dev[1-9])?", fullmatch=True),
-    local=st.lists(segment, max_size=3).map(".".join),
-    build=st.one_of(st.just(""), st.from_regex(r"[1-9][0-9]?[a-z]{0,3}", fullmatch=True)),
+    distribution=st.builds(lambda first, more: "_".join([first, *more]), word(LETTERS + DIGITS, 6, LETTERS), parts),
+    version=PARTS.map("".join).filter(lambda version: "!" not in version),
+    local=st.lists(word(LETTERS + DIGITS, 6), max_size=3).map(".".join),
+    build=st.one_of(st.just(""), word(LETTERS + DIGITS, 4, DIGITS)),
     python=tags.map(".".join),
     abi=tags.map(".".join),
     platform=tags.map(".".join),
@@ -219,15 +238,6 @@ def test_features_can_be_none_or_all() -> None:
     assert s.parse_features("none") == frozenset()
     assert s.parse_features("all") == frozenset(Feature)
     assert s.parse_features("softcap, local") == {Feature.SOFTCAP, Feature.LOCAL}
-
-
-PARTS = st.tuples(
-    st.sampled_from(["", "1!"]),
-    st.sampled_from(["2", "2.8", "2.8.0", "2.8.3", "2.10", "3.0.0"]),
-    st.sampled_from(["", "a1", "b1", "b2", "rc1"]),
-    st.sampled_from(["", ".post1", ".post2", ".post10"]),
-    st.sampled_from(["", ".dev0", ".dev3"]),
-)
 
 
 @settings(max_examples=400, deadline=None)
