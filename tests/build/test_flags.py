@@ -22,7 +22,7 @@ from flashdepot.toolchain.nvcc import compresses_newly, compression, gencode, us
 from flashdepot.toolchain.targets import TARGETS
 from flashdepot.upstream import Identified
 from support.programs import compile_c
-from support.recipes import COMPILERS, architectures, make_recipe, make_unit
+from support.recipes import COMPILERS, architectures, fa2_actions, make_recipe, make_unit
 
 
 def test_the_shared_front_end_compiles_once_for_all_architectures() -> None:
@@ -75,6 +75,13 @@ def test_kernels_stay_hidden_from_other_libraries() -> None:
     flags = family_of("fa2").compiler.flags(compilers, architectures("80"), front_end="shared", compress="none")
     assert "--static-global-template-stub=true" in flags
     assert "--device-entity-has-hidden-visibility=true" in flags
+
+
+@pytest.mark.parametrize("option", ["--objdir-as-tempdir", "--frandom-seed"])
+def test_an_nvcc_is_asked_for_the_same_bytes_each_time_by_the_options_that_it_has(option) -> None:
+    for options, expected in ((frozenset({option}), True), (frozenset(), False)):
+        kernel, *_ = fa2_actions(make_recipe(), replace(COMPILERS, nvcc_options=options))
+        assert (option in {word.partition("=")[0] for word in kernel.arguments}) == expected
 
 
 def test_the_config_header_says_what_is_in_the_library() -> None:
