@@ -146,7 +146,7 @@ def _request(row: Mapping[str, str], path: Path) -> LibraryRequest:
         raise UsageError(f"{path}: {named}: {error.message}", hint=error.hint) from None
     if request.arch is None or request.arch is Gpus.NATIVE:
         raise UsageError(
-            f"{path}: {named}: it names no GPUs with 'arch', and this machine's are not those of others.",
+            f"{path}: {named}: it has no 'arch', and the GPUs of this machine are not taken for it.",
             hint='Name them, as in arch = ["80,86,89,90,120"]. All that flash-attn runs on: arch = ["universal"]',
         )
     return request
@@ -160,7 +160,7 @@ def _row(row: Mapping[str, Any], table: str, path: Path) -> dict[str, str]:
 def _words(value: Any, key: str, path: Path) -> list[str]:
     words = [word_of(word, key, path) for word in (value if isinstance(value, list) else [value])]
     if not words:
-        raise UsageError(f"{path}: '{key}' is an empty list, so that there would be nothing to make.")
+        raise UsageError(f"{path}: '{key}' is an empty list: nothing would be made.")
     return words
 
 
@@ -174,7 +174,7 @@ def verify_wheel(wheel: Path, manifest: Manifest) -> None:
     if problems:
         raise IntegrityError(
             f"{wheel.name} is not what its manifest says: {'; '.join(problems)}.",
-            hint="Nothing of it was pushed. Make it again; if it stays so, report it with 'flashdepot depot verify --json'.",
+            hint="Nothing of it was pushed. Make it again; if that does not help, report it with 'flashdepot depot verify --json'.",
         )
 
 
@@ -301,6 +301,6 @@ def require_own(out: Path) -> None:
     ):
         return
     raise UsageError(
-        f"{path} is there, and is not a report of flashdepot publish: it is not replaced.",
+        f"{path} exists and is not a report of flashdepot publish, so it is not replaced.",
         hint="Move it away, or name another folder: --out DIR",
     )

@@ -107,7 +107,7 @@ def test_a_wait_in_seconds_becomes_a_time(github, update):
     assert dt.timedelta(seconds=3595) < told - before < dt.timedelta(seconds=3660)
 
 
-@pytest.mark.parametrize(("status", "said"), [(403, "answers 403 Forbidden"), (304, "nothing was kept of it")])
+@pytest.mark.parametrize(("status", "said"), [(403, "answers 403 Forbidden"), (304, "no earlier copy of it is stored")])
 def test_a_first_answer_that_cannot_be_is_not_taken_for_a_limit_of_requests(github, update, status, said):
     github.first = [ListingAnswer(b"", status)]
     done = update()
@@ -240,7 +240,7 @@ def test_an_index_that_has_no_flash_attn_is_not_remembered(catalog, depot):
         ("ftp://example.org/simple/", "is not a URL"),
         ("Our Wheels=https://example.org/simple/", "is not a name"),
         ("http://[/simple/", "is not a URL"),
-        ("official=https://example.org/simple/", "'official' is a source already"),
+        ("official=https://example.org/simple/", "'official' is already a source"),
         ("https://me:secret@example.org/simple/", "has a user or a password in it"),
     ],
 )

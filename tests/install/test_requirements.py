@@ -126,6 +126,6 @@ def test_a_file_of_another_distribution_is_not_overwritten(environment, installe
     (found.purelib / "flash_attn" / "cute").mkdir()
     theirs = found.purelib / "flash_attn" / "cute" / "interface.py"
     theirs.write_text("theirs = 1\n")
-    with pytest.raises(IntegrityError, match=r"interface\.py is there already, a file of no distribution"):
+    with pytest.raises(IntegrityError, match=r"interface\.py exists already and belongs to no distribution"):
         install_names([NAMES["flash-attn-4"]], found, tmp_path, pytest.fail)
     assert theirs.read_text() == "theirs = 1\n"

@@ -134,7 +134,7 @@ def test_a_certificate_of_another_time_is_blamed_on_a_clock_and_not_on_authoriti
 
 def test_a_page_that_is_not_an_index_is_named(index, destination, monkeypatch):
     monkeypatch.setattr(index, "page", lambda: ("application/vnd.pypi.simple.v1+json", b'{"hello": 1}'))
-    with pytest.raises(NetworkError, match="does not answer as a package index"):
+    with pytest.raises(NetworkError, match="is not a package index"):
         fetch("demo", NAME, DIGEST, destination)
 
 

@@ -48,7 +48,7 @@ def test_every_choice_that_can_be_locked_reads_back_as_it_was(case, tmp_path) ->
 
 def test_what_must_be_compiled_first_cannot_be_locked() -> None:
     case = case_of("torch of CUDA 13, ours serves it")
-    with pytest.raises(IncompatibleError, match="does not exist yet"):
+    with pytest.raises(IncompatibleError, match="is not compiled yet"):
         lock_decision(chosen_of(case), case.request, accept_unverified=True)
 
 

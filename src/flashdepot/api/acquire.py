@@ -172,7 +172,7 @@ def _not_heard(depot: Depot, wanted: str, elsewhere: str) -> NetworkError | None
     why = f"--offline or FLASHDEPOT_OFFLINE forbids asking {which}" if offline() else f"{which} could not be asked"
     return NetworkError(
         f"The depot {depot.root} does not have {wanted}, and {why}.",
-        hint=f"Run the same command again when that is possible. {elsewhere}",
+        hint=f"Run the same command again when it can be asked. {elsewhere}",
     )
 
 

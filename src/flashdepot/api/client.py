@@ -200,7 +200,8 @@ class Client:
         """The environment to change; :raises UsageError: for one that is only described."""
         if self._given.host is not None or self._given.named != NamedFacts():
             raise UsageError(
-                "An environment that is described cannot be changed.", hint="Name a real one: Client(python=PATH)"
+                "This Client describes an environment by facts, so nothing can be installed into it.",
+                hint="Name a real one: Client(python=PATH)",
             )
         return self._given.python
 

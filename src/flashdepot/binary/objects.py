@@ -86,8 +86,8 @@ def require_plain(path: Path) -> None:
     with open_window(path) as window:
         if (found := next(_suspect(window), None)) is not None:
             raise IntegrityError(
-                f"{path.name} has {found}, and an object of a kernel has none: linkers may read other files for it.",
-                hint="Is this source what you think it is? A published version links: --upstream 2.8.3",
+                f"{path.name} has {found}, which no compiled kernel has: it could make a linker read other files.",
+                hint="Check that you trust this source, or use a published version: --upstream 2.8.3",
             )
 
 
@@ -186,7 +186,7 @@ def _is_elf(data: bytes, name: str) -> bool:
         return True
     if int.from_bytes(data[:2], "little") == _AMD64:
         return False
-    raise IntegrityError(f"{name} is not an object file that linkers for Linux or Windows take.")
+    raise IntegrityError(f"{name} is not an object file for Linux or Windows.")
 
 
 class _Names:

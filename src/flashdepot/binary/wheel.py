@@ -117,7 +117,7 @@ class _Reading:
         """The digest and the size that RECORD has for each file."""
         info = next((m for m in members if _metadata_name(m) == "RECORD"), None)
         if info is None:
-            raise IntegrityError(f"{self._path.name} is a zip archive and no wheel: it has no RECORD.")
+            raise IntegrityError(f"{self._path.name} is a zip archive but not a wheel: it has no RECORD.")
         self._refuse_large_text(info)
         for row in csv.reader(io.StringIO(self._archive.read(info).decode("utf-8", "replace"))):
             name, digest, size = (*row, "", "", "")[:3]

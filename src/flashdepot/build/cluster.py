@@ -199,9 +199,9 @@ def connect(farm: str) -> Cluster:
     address = named if "://" in named else _address_in(named)
     if named == farm and not _is_private(address):
         raise UsageError(
-            f"The farm {address} is on a network, and what it says is not encrypted: anyone who reaches it can run programs "
-            "on its workers, and may on this machine.",
-            hint="Give Dask certificates, and name it as tls://HOST:8786. In a network that nobody else reaches: "
+            f"The farm {address} is on a network and not encrypted: anyone who can reach it can run programs on its "
+            "workers, and possibly on this machine.",
+            hint="Give Dask certificates, and name it as tls://HOST:8786. If nobody else is on that network: "
             f"--farm {OPEN}{shlex.quote(farm)}",
         )
     if address.partition("://")[0] not in _SCHEMES:
@@ -214,7 +214,7 @@ def connect(farm: str) -> Cluster:
         import distributed  # noqa: PLC0415  (of an extra)
     except ImportError as error:
         raise MissingToolError(
-            "--farm needs Dask, and the package that speaks with it is not installed.",
+            "--farm needs Dask's package distributed, which is not installed.",
             hint=f"Install it: {install_extra('farm')}",
         ) from error
     for name in ("distributed", "tornado", "asyncio"):  # one display of progress: what matters our errors say

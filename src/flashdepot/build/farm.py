@@ -199,7 +199,7 @@ class FarmExecutor:
         worker, answer = self._connected.result(name, future)
         if isinstance(answer, Refused):
             raise MissingToolError(
-                f"The worker {worker} cannot work for this build: {answer.reason.rstrip('.')}.", hint=answer.hint
+                f"The worker {worker} cannot compile for this build: {answer.reason.rstrip('.')}.", hint=answer.hint
             )
         if answer is None and running.lost < _TRIES:
             running.lost += 1

@@ -238,8 +238,8 @@ def _require_tools(site: Site, toolchain: Toolchain) -> None:
             has = f"{found.version} with SHA-256 {found.digest[:12]}" if found else "none"
             raise FlashdepotError(
                 f"its {tool.name} is {has}, and the build's is {tool.version} with SHA-256 {tool.digest[:12]}",
-                hint="Build with the nvcc from PyPI (--cuda auto), which every worker can fetch; or have the same CUDA "
-                "toolkit at the same place on all workers.",
+                hint="Build with the nvcc from PyPI (--cuda auto), which every worker can fetch; or install the same "
+                "CUDA toolkit in the same folder on all workers.",
             )
 
 

@@ -261,8 +261,8 @@ def _require_unchanged(plan: BuildPlan) -> None:
         changed.append(f"the compilers in {plan.toolchain.nvcc.root} or in {plan.toolchain.zig.root}")
     if changed:
         raise CompileError(
-            f"The library was not kept: {' and '.join(changed)} changed while it was built, so nobody knows what is in it.",
-            hint="Run the same command again: every unit whose inputs are as they were is reused.",
+            f"The library was not kept: {' and '.join(changed)} changed while it was built, so it is not known what is in it.",
+            hint="Run the same command again: units whose inputs did not change are reused.",
         )
 
 

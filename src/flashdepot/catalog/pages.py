@@ -91,7 +91,7 @@ class Pages:
         if answer is None and kept:
             return kept, False
         if answer is None:
-            raise NetworkError(f"{url} answers that it has not changed, but nothing was kept of it.")
+            raise NetworkError(f"{url} answers that it has not changed, but no earlier copy of it is stored.")
         try:
             page = reader(json.loads(answer.body))
         except (ValueError, RecursionError) as error:

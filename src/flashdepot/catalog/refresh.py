@@ -91,7 +91,7 @@ class Source(msgspec.Struct, frozen=True):
             )
         if name in {source.name for source in _read_shipped()}:
             raise UsageError(
-                f"'{name}' is a source already, and an index cannot take its place.",
+                f"'{name}' is already a source, which an index cannot replace.",
                 hint="Give the index another name: flashdepot catalog update --index NAME=URL",
             )
         name = name or re.sub(r"[^a-z0-9.-]+", "-", (parts.hostname or "local").lower())
@@ -264,6 +264,6 @@ def _ask_index(source: Source, settings: IndexSettings) -> Page:
     if not packages:
         raise NetworkError(
             f"{index.url} has no {' and no '.join(_PROJECTS)}.",
-            hint="Name the address that pip would be given with --index-url; it often ends in /simple/.",
+            hint="Name the address that you would give pip as --index-url; it often ends in /simple/.",
         )
     return files_of_index((p.filename, p.url, p.size, p.digests.get("sha256")) for p in packages if not p.is_yanked)

@@ -102,7 +102,7 @@ class _LogOrCommand(Verb):
     cls=_LogOrCommand,
 )
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[LOG | TEXT | - | -- COMMAND...]")
-@flag("--steps  Show the log as the story of its commands first.")
+@flag("--steps  First show which commands the log was read as, and how each ended.")
 @options(host_option, depot_option)
 @click.pass_context
 def explain(

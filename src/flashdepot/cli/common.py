@@ -96,7 +96,7 @@ class Verb(click.Command):
         sections: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             title = _COMMON if parameter in common else getattr(parameter, _SECTION, "Options")
-            if (line := parameter.get_help_record(ctx)) is not None:
+            if (line := parameter.get_help_record(ctx)) is not None and line[1]:
                 sections.setdefault(title, []).append(line)
         for title, lines in sections.items():
             with formatter.section(title):

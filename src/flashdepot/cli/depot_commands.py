@@ -45,7 +45,7 @@ COMMANDS: CommandTable = {
     "push": ("sharing_commands", "Put libraries and their units into a remote, signed."),
     "pull": ("sharing_commands", "Fetch a library from a remote, and never build it."),
     "sync": ("sharing_commands", "Fetch what remotes have and this depot lacks, and push the reverse."),
-    "audit": ("sharing_commands", "Compile units again, and compare their bytes with what is stored or claimed."),
+    "audit": ("sharing_commands", "Compile units again, and compare their bytes with the depot's and the remotes'."),
 }
 
 

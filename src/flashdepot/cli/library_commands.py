@@ -187,7 +187,9 @@ def _architectures() -> View:
 @options(
     path_option("--out DIR  Write the wheel into this folder.  [default: the current one]", default="."),
     names_option,
-    path_option("--kernels DIR  Also folders that Hugging Face's library kernels loads, over the installed wheels."),
+    path_option(
+        "--kernels DIR  Also folders that Hugging Face's library kernels loads; they use the installed wheels."
+    ),
     flag("--jax  Also flashdepot-jax: the same library for JAX, without torch."),
     library_options,
 )

@@ -181,7 +181,7 @@ def cargo(folder: Path, which: Which) -> View:
     """Write the crate flashattention-sys: bindings of the C ABI, the library itself, its manifest and licences.
 
     It has no dependencies and builds offline. It links the static library; the crate's README says how to link the
-    shared one. For another platform, run it again with --target: the crate holds a library a platform.
+    shared one. For another platform, run it again with --target: the crate holds one library for each platform.
     """
     library = which.linkable()
     written = write_crate(library, folder)

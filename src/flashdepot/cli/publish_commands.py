@@ -34,7 +34,7 @@ from flashdepot.wheel import parse_names
         "--url URL  Address that DIR is served under, for the commands on its page.  [default: the last one]",
         default="",
     ),
-    option("--from REMOTE  Take every library of this remote that a key which you trust has signed.", to="source"),
+    option("--from REMOTE  Take every library of this remote that a trusted key has signed.", to="source"),
     names_option,
     flag("--jax  Without a WHEEL: also flashdepot-jax of every library, for JAX."),
     depot_option,
@@ -44,8 +44,9 @@ def index(
 ) -> View:
     """Write a package index that pip and uv install from: a folder of static files for any web server.
 
-    A DIR after the first stands for the wheels in it. Without a WHEEL it takes a wheel of every library in the depot, or with --from of every library of a remote. What the
-    index held before stays in it. It is signed with your key, if you have one. Prints the folder's path.
+    Without a WHEEL, the index gets a wheel of every library in the depot, or with --from of every library of a remote;
+    with a folder of wheels, those in it. What the index had before stays. It is signed with your key, if you have one.
+    Prints the folder's path.
     """
     files = [file for wheel in wheels for file in (sorted(wheel.glob("*.whl")) if wheel.is_dir() else [wheel])]
     if wheels and not files:
@@ -84,7 +85,7 @@ def index(
     path_option(
         "--out DIR  Write the wheels and the report into this folder.  [default: the file's, or dist next to it]"
     ),
-    flag("--no-push  Write to no remote: for jobs of strangers, and to try a file."),
+    flag("--no-push  Write to no remote: to try a file, and for jobs that run other people's code."),
     flag("--dry-run  Say what would be fetched and compiled for each part; make nothing."),
     build_options,
     depot_option,
@@ -92,7 +93,7 @@ def index(
 def publish(matrix: Path, out: Path | None, limits: Limits, depot: Depot, *, no_push: bool, dry_run: bool) -> View:
     """Make the libraries and wheels of every combination in a matrix file, test them, and push them to remotes and an index.
 
-    What exists is used again, so a run that was stopped continues. A part that fails does not stop the others;
+    What exists is reused, so a run that was stopped continues. A part that fails does not stop the others;
     the exit code is that of the first failure. The report is printed and kept with the wheels. docs/publishing.md has
     the format of the file.
     """

@@ -30,7 +30,8 @@ from flashdepot.model.target import spell
 def push(keys: tuple[str, ...], to: str | None, depot: Depot, *, verify: bool) -> View:
     """Put libraries, and the units that they were made of, into a remote, signed with your key.
 
-    Without a KEY all that the depot has. What is there already is not sent again, but gets your signature.
+    Without a KEY, everything in the depot is pushed. What the remote already has is not sent again, but gets your
+    signature.
     """
     if named := [one.name for one in configured_remotes().all() if one.name in keys]:
         raise UsageError(
@@ -59,7 +60,7 @@ def push(keys: tuple[str, ...], to: str | None, depot: Depot, *, verify: bool) -
 @command("flashdepot depot pull --profile inference --arch 90", "flashdepot depot pull")
 @options(selection_options, machine_options, depot_option)
 def pull(wanted: Wanted, host: HostRecord | None, depot: Depot) -> View:
-    """Fetch the library that 'flashdepot get' would take from a remote, and never build it. Exit code 4: no remote has it."""
+    """Fetch the library that 'flashdepot get' would take from a remote, but never build. Exit code 4: no remote has it."""
     return library_view(api.pull(wanted.request, host=host, depot=depot, events=terminal()))
 
 
@@ -70,9 +71,9 @@ def pull(wanted: Wanted, host: HostRecord | None, depot: Depot) -> View:
 def sync(names: tuple[str, ...], depot: Depot, *, dry_run: bool) -> View:
     """Fetch the libraries that remotes have and this depot lacks, and push the reverse, signed with your key.
 
-    Without a REMOTE all that are set. Pushed is to those that were added with --push, and what this depot had before.
-    What a remote has is found out by one request for each known version and target. When a remote fails the others are
-    synchronized all the same, and the exit code is that of the failure.
+    Without a REMOTE, all are synchronized. Only remotes that were added with --push are pushed to, and only with what
+    this depot had before. Each remote gets one request for each known version and target. If a remote fails, the others
+    are still synchronized, and the exit code is that of the failure.
     """
     found = sharing.sync(names, dry_run=dry_run, depot=depot, events=terminal())
     problems = [(one.remote, one.problem) for one in found if one.problem is not None]
@@ -134,7 +135,7 @@ def _library_line(manifest: Manifest) -> str:
 def audit(sample: int, asked: Asked, *, everything: bool, sign: bool) -> View:
     """Compile units again, and compare their bytes with those in the depot and with what remotes claim.
 
-    The units are those that 'flashdepot build' would compile with the same options. Exit code 6: somebody has other bytes.
+    The units are those that 'flashdepot build' would compile with the same options. Exit code 6: some bytes differ.
     """
     request, how = asked.wanted.request, {**asked.how, "sample": None if everything else sample}
     if asked.dry_run:
@@ -143,9 +144,9 @@ def audit(sample: int, asked: Asked, *, everything: bool, sign: bool) -> View:
     wrong = [f"{m.name}: {m.place} has {m.claimed[:12]}, compiled was {m.compiled[:12]}" for m in report.mismatches]
     if wrong:
         raise IntegrityError(
-            f"Not what the compilers make: {'; '.join(wrong)}.",
-            hint="Somebody replaced it, or compiled with tools that call themselves the same. Do not use what came from there, "
-            "and revoke the key that signed it: flashdepot keys revoke NAME",
+            f"These units differ from what the compilers make: {'; '.join(wrong)}.",
+            hint="Somebody replaced them, or compiled with tools that only claim to be the same. Use nothing from there, and "
+            "revoke the key that signed it: flashdepot keys revoke NAME",
         )
     document = {"status": "same", **fields(report, "compiled", "compared", "unclaimed", "signed")}
     said = [

@@ -101,9 +101,9 @@ def remote() -> None:
 )
 @click.argument("name")
 @click.argument("url")
-@flag("--push  Put there what is built here.")
+@flag("--push  Also push there what is built here.")
 @option("--key NAME:BASE64  Trust this key's signatures there.", to="keys", multiple=True)
-@flag("--unsigned  Accept what is there without signatures: anyone who writes there decides.")
+@flag("--unsigned  Accept unsigned libraries from there: anyone who may write there decides what you run.")
 @option(
     "--builders N  Accept only what this many of your keys have signed.  [default: 1]",
     type=click.IntRange(min=1),
@@ -111,7 +111,7 @@ def remote() -> None:
 )
 @flag("--anonymous  Read a bucket without credentials.")
 @option(
-    f"--timeout SECONDS  How long it has to answer.  [default: {PATIENCE:g}]",
+    f"--timeout SECONDS  How long to wait for its answer.  [default: {PATIENCE:g}]",
     type=click.FloatRange(min=0.1),
     default=PATIENCE,
 )
@@ -184,7 +184,7 @@ _expires_option = option("--expires YYYY-MM-DD  The last day on which it is trus
 def keys() -> None:
     """Make the key that signs what you push, and choose whose signatures are trusted.
 
-    A machine that tests what strangers send needs no key: it reads remotes, and writes to none.
+    A machine that tests other people's code needs no key: it reads remotes and writes to none.
     """
 
 
@@ -243,11 +243,11 @@ def list_keys() -> View:
 
 @command("flashdepot keys unsigned https://wheels.example.org/", "flashdepot keys unsigned public --remove", of=keys)
 @click.argument("address", metavar="URL|DIR")
-@flag("--remove  Demand a signature of it again.")
+@flag("--remove  Require a signature again.")
 def unsigned(address: str, *, remove: bool) -> View:
-    """Take one index without a signature, although you trust keys: anyone who writes there decides what you run.
+    """Accept one index without a signature: anyone who may write there decides what you run.
 
-    Once you have trusted a key, an index must be signed by one that you trust, also after you have revoked it.
+    Without this, every index must be signed once you have trusted a key, even after you have revoked it.
     """
     from flashdepot.resolve.own_indexes import index_source  # noqa: PLC0415
 

@@ -51,7 +51,10 @@ def vendor(folder: Path, library: Path | None, asked: Asked, *, check: bool) -> 
     """
     if check:
         if library is not None:
-            raise UsageError("--check reads what is there, and --library puts something there.", hint="Leave one out.")
+            raise UsageError(
+                "--check only reads the folder, and --library writes into it: they exclude each other.",
+                hint="Leave one out.",
+            )
         host = asked.host or probe(depot=asked.depot.root)
         report = check_vendored(folder, asked.wanted.request, host, asked.depot, named_machine())
         return View(report.to_json(), describe(report), status=report.status.exit_code)

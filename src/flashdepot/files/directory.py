@@ -164,6 +164,6 @@ class PlainFiles:
 
     def _refused(self, name: str, what: str) -> UsageError:
         return UsageError(
-            f"{self.root / name} is {what}: of a source only regular files are read, and no link is followed.",
-            hint=f"Put what it leads to in its place, or name a copy: cp -rL {shlex.quote(str(self.root))} COPY",
+            f"{self.root / name} is {what}: only regular files of a source are read, and no link is followed.",
+            hint=f"Replace it by what it leads to, or name a copy: cp -rL {shlex.quote(str(self.root))} COPY",
         )

@@ -89,7 +89,7 @@ def try_lock_file(path: Path, *, blocking: bool = False) -> HeldLock | None:
                 if error.errno not in _NO_LOCKS:
                     raise
                 raise MissingToolError(
-                    f"The file system of {path.parent} has no file locks, which keep two processes from the same work.",
+                    f"The file system of {path.parent} has no file locks, which keep two processes from writing the same files.",
                     hint="Use a depot on a local disk: --depot DIR, or set FLASHDEPOT_HOME.",
                 ) from error
             finally:

@@ -152,7 +152,7 @@ class OutputFolder(msgspec.Struct, frozen=True):
         if ours is None and held and (self.listing in held or not (stages or self.next_to_others)):
             shown = ", ".join(held[:_NAMES_SHOWN]) + (", ..." if len(held) > _NAMES_SHOWN else "")
             raise UsageError(
-                f"{self.path} is not empty and is no {self.noun} that flashdepot wrote: it holds {shown}. "
+                f"{self.path} is not empty and not a {self.noun} that flashdepot wrote: it has {shown}. "
                 "Writing there could destroy files.",
                 hint=f"Name a new or an empty folder: {self.elsewhere}",
             )

@@ -170,7 +170,7 @@ def new_file(chosen: Path, name: str, elsewhere: str) -> Iterator[IO[bytes]]:
                 file.seek(0)
                 if sha256_of(file) != identity_of(chosen, name):
                     raise UsageError(
-                        f"{chosen / name} is there already, with other bytes. It is not replaced.",
+                        f"{chosen / name} exists already with other contents, and is not replaced.",
                         hint=f"Move it away and run the same command again, or name another folder: {elsewhere}",
                     )
         sync_folder(chosen)

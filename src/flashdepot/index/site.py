@@ -174,7 +174,7 @@ def _add(held: dict[str, LocalFile], wheel: LocalFile) -> None:
     if there.row.sha256 != wheel.row.sha256:
         raise UsageError(
             f"{wheel.path} has other bytes than the {wheel.name} of the index: SHA-256 {wheel.row.sha256}, there "
-            f"{there.row.sha256}. A published name never gets other bytes.",
+            f"{there.row.sha256}. A published file never changes.",
             hint="Make the wheel again with this flashdepot, or begin another index.",
         )
 

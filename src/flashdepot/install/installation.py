@@ -77,7 +77,7 @@ def installer_of(environment: PythonEnvironment) -> str:
     if "pip" in environment.packages:
         return "pip"
     raise MissingToolError(
-        f"{environment.prefix} has no pip, and there is no uv: nothing here installs wheels.",
+        f"{environment.prefix} has no pip, and uv was not found: nothing here can install a wheel.",
         hint=get_installer(environment),
     )
 
@@ -356,7 +356,7 @@ def install_names(
         for path in change.in_the_way(old):
             owner = owner_of(path, environment) or "no distribution"
             raise IntegrityError(
-                f"{path} is there already, a file of {owner}: two distributions with one file break each other.",
+                f"{path} exists already and belongs to {owner}: two distributions cannot share a file.",
                 hint="flash-attn was installed, and nothing else was changed. Remove that file's distribution first.",
             )
         change.swap(old)

@@ -314,7 +314,9 @@ def objection(report: Report, python: Path) -> FlashdepotError | None:
         return UsageError(f"{name} is a {report.kind}, not a wheel.", hint="Name a wheel: --wheel FILE.whl")
     found = str(report.facts["name"])
     if canonicalize_name(found) != FLASH_ATTN:
-        return UsageError(f"{name} is a wheel of {found}, and this installs {FLASH_ATTN}.", hint="Use pip or uv.")
+        return UsageError(
+            f"{name} is a wheel of {found}, and this installs {FLASH_ATTN}.", hint="Install it with pip or uv."
+        )
     return None
 
 

@@ -242,7 +242,9 @@ def run_tool(command: Sequence[str]) -> None:
     """Run a compiler or linker; :raises CompileError: when it refuses, with its first error."""
     done = run(command, timeout=600)
     if done.status != 0:
-        raise CompileError(f"What links candle cannot be made: {first_error(done.output)}", hint=" ".join(command))
+        raise CompileError(
+            f"The files that link candle cannot be made: {first_error(done.output)}", hint=" ".join(command)
+        )
 
 
 COMPANIONS = "libflashattention"

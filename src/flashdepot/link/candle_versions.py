@@ -172,8 +172,8 @@ class CandleLine(msgspec.Struct, frozen=True):
             return self.deliveries[0]
         if Delivery(wanted) not in self.deliveries:
             raise UsageError(
-                f"The build script of {self.crate} {self.versions[-1]} takes no archive from a folder: it asks a cache of "
-                "its own, and would compile.",
+                f"The build script of {self.crate} {self.versions[-1]} takes no archive from a folder: it looks in its "
+                "own cache, and would compile.",
                 hint="--as crate",
             )
         return Delivery(wanted)
@@ -214,9 +214,9 @@ def line_of(version: str, crate: str = CRATE) -> CandleLine:
             return require_served(line, version)
     table = "; ".join(served_table(crate))
     raise UsageError(
-        f"{crate} {version} is not known: its argument list could be another one, and a wrong list gives wrong numbers "
-        f"without an error. Known are {table}.",
-        hint="Name the folder of its sources with --crate, which are read then, or one of those with --candle-version.",
+        f"{crate} {version} is not known: its argument list may differ, and a wrong list gives wrong numbers without "
+        f"an error. Known are {table}.",
+        hint="Let flashdepot read its sources: --crate DIR; or use one of those versions: --candle-version X",
     )
 
 

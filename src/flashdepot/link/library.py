@@ -99,7 +99,7 @@ def _require_library(path: Path) -> None:
         fetch = "Fetch the file: git lfs install && git lfs pull"
         raise IntegrityError(f"{path} is a Git LFS pointer, not a library; no linker can use it.", hint=fetch)
     if not head:
-        raise IntegrityError(f"{path} is empty, and some linkers say nothing of it.", hint=_GET_AGAIN)
+        raise IntegrityError(f"{path} is empty, which some linkers silently accept.", hint=_GET_AGAIN)
 
 
 def read_library(folder: Path) -> LinkableLibrary:

@@ -208,8 +208,8 @@ class _Transfer:
             raise IntegrityError(
                 f"{self.destination.name} from {self.server} is not the expected file: its SHA-256 is {digest}, "
                 f"expected {self.remote.sha256}.",
-                hint="Nothing was kept. It was replaced since, or the place is not to be trusted: find out which "
-                "before you name the new digest.",
+                hint="Nothing was kept. The file was replaced, or the server cannot be trusted: find out which "
+                "before you accept the new digest.",
             )
         with self.part.open("r+b") as file:
             os.fsync(file.fileno())
@@ -228,7 +228,7 @@ class _Transfer:
         return IntegrityError(
             f"{self.destination.name} from {self.server} has {size} bytes, "
             f"expected {self.remote.size or f'at most {_LARGEST}'}.",
-            hint="Nothing was kept. It is another file than the one that was published.",
+            hint="Nothing was kept. This is not the file that was published.",
         )
 
     def _require_room(self, start: int, total: int | None) -> None:

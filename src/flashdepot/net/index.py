@@ -99,6 +99,6 @@ class PackageIndex:
                 yield
         except (ValueError, TypeError, LookupError, RecursionError, pypi_simple.UnsupportedRepoVersionError) as error:
             raise NetworkError(
-                f"{wanted} cannot be fetched: {self.url} does not answer as a package index does ({error}).",
+                f"{wanted} cannot be fetched: {self.url} is not a package index ({error}).",
                 hint="Check the address: PIP_INDEX_URL, or 'pip config list'",
             ) from error

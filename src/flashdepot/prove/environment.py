@@ -57,7 +57,7 @@ def _explain(done: Finished, python: str | Path) -> FlashdepotError:
 def draw(document: Mapping[str, Any], path: Path) -> None:
     """Write the picture of a result of ``speed.py`` as PNG or SVG; :raises MissingToolError: without matplotlib."""
     if path.suffix.lower() not in {".png", ".svg"}:
-        raise UsageError(f"'{path}' is not a picture that can be written: its name must end in .png or .svg.")
+        raise UsageError(f"'{path}' cannot be written as a plot: its name must end in .png or .svg.")
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415  (an extra, slow to import)
         from matplotlib.figure import Figure  # noqa: PLC0415

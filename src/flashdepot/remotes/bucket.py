@@ -110,7 +110,7 @@ class BucketBackend:
                 raise DeniedError("access is denied", hint=hint) from error
             raise NetworkError(
                 f"{self._url} cannot be {done}: access is denied",
-                hint="Use credentials that may write there, or take 'push' from this remote.",
+                hint="Use credentials that may write there, or add the remote again without --push.",
             ) from error
         except (self._errors, ValueError) as error:
             if _MACHINES_IDENTITY in str(error):

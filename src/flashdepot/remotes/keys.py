@@ -130,7 +130,7 @@ def _chosen(settings: UserSettings) -> SigningKey:
     found = settings.own_keys()
     if not found:
         raise UsageError(
-            "There is no key to sign with, and readers take only what a key that they trust has signed.",
+            "There is no key to sign with, and readers accept only what a trusted key has signed.",
             hint=f"Make one: flashdepot keys new, or name the file of one: {VARIABLE}=FILE",
         )
     if len(found) > 1:

@@ -114,7 +114,7 @@ def _with_torch(facts: Environment, named: NamedFacts) -> Environment:
     if torch is None or torch == NO_TORCH:
         if named.torch_cuda is not None or named.cxx11_abi is not None:
             raise UsageError(
-                "--torch-cuda and --cxx11abi are facts of a PyTorch, and none is known.",
+                "--torch-cuda and --cxx11abi describe a PyTorch, and none is named or found.",
                 hint="Name its version as well: --torch 2.8.0",
             )
         return replace(facts, torch=torch)
@@ -147,9 +147,7 @@ def _with_abi(torch: Torch, platform: Platform | None) -> Torch:
 def _gpu(text: str) -> Architecture:
     gpu = parse_architecture(text)
     if gpu.suffix:
-        raise UsageError(
-            f"'{text}' is not a GPU: a suffix is machine code's. Name its compute capability, such as 9.0."
-        )
+        raise UsageError(f"'{text}' is not a GPU: it names machine code. Name the compute capability, such as 9.0.")
     return gpu
 
 

@@ -67,8 +67,8 @@ def resolve_library(wanted: LibraryRequest, host: HostRecord, depot: Depot, *, f
     package = default_family()
     if for_wheel and wanted.families is not None and package.name not in wanted.families:
         raise UsageError(
-            f"A wheel of {', '.join(sorted(wanted.families))} by itself cannot be made: it holds the Python package of "
-            f"{package.title}, which calls that family for what others lack.",
+            f"A wheel cannot have only {', '.join(sorted(wanted.families))}: its Python package is that of {package.title}, "
+            "and calls that family for what the others lack.",
             hint="Ask for both: --families all",
         )
     architectures = choose_architectures(wanted.arch or Gpus.NATIVE, host, oldest_gpu())

@@ -226,7 +226,7 @@ def lock_decision(judged: Judged, request: WheelRequest, *, accept_unverified: b
     candidate = judged.candidate
     if candidate.origin.compiles:
         raise IncompatibleError(
-            f"The best here is {candidate.name}, and what does not exist yet cannot be pinned.",
+            f"The best here is {candidate.name}, which is not compiled yet, so it cannot be pinned.",
             hint="Compile it first, then lock it. Or take a published wheel: --source official",
         )
     lock = Lock.of(candidate, request.facts)

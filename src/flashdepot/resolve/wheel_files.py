@@ -110,9 +110,9 @@ def require_digest(address: WheelAddress, *, accept_unverified: bool) -> None:
     """Refuse an address whose digest nobody else has published."""
     if not address.sha256 and not accept_unverified:
         raise IntegrityError(
-            f"No SHA-256 is known for {address.filename}: what {address.shown} serves could not be verified.",
-            hint="Add --accept-unverified to take what comes and pin its digest in flashdepot.lock, or "
-            "--wheel URL --sha256 DIGEST if you know it.",
+            f"No SHA-256 is known for {address.filename}: what {address.shown} sends cannot be verified.",
+            hint="Add --accept-unverified to accept the file and pin its digest in flashdepot.lock, or name the digest if you "
+            "know it: --wheel URL --sha256 DIGEST",
         )
 
 

@@ -124,5 +124,5 @@ def require(done: Finished, result: Path) -> None:
             raise full
         raise CompileError(
             f"{result.name} cannot be linked: {first_error(done.output)}",
-            hint=f"Is it because the linker is confined? {UNCONFINED}=1 lifts that: see docs/security.md",
+            hint=f"If the linker needs a file that its confinement hides, {UNCONFINED}=1 turns that off: see docs/security.md",
         )
