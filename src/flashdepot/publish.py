@@ -146,7 +146,7 @@ def _request(row: Mapping[str, str], path: Path) -> LibraryRequest:
         raise UsageError(f"{path}: {named}: {error.message}", hint=error.hint) from None
     if request.arch is None or request.arch is Gpus.NATIVE:
         raise UsageError(
-            f"{path}: {named}: it has no 'arch', and the GPUs of this machine are not taken for it.",
+            f"{path}: {named}: it names no GPUs with 'arch', and this machine's are not assumed.",
             hint='Name them, as in arch = ["80,86,89,90,120"]. All that flash-attn runs on: arch = ["universal"]',
         )
     return request

@@ -64,8 +64,8 @@ def test_a_part_that_is_named_twice_is_made_once(tmp_path) -> None:
     [
         ("", "asks for nothing"),
         ('[matrix]\narch = "90"\n[[exclude]]\narch = "90"\n', "asks for nothing"),
-        ('[matrix]\nprofile = "quick"\n', "it has no 'arch'"),
-        ('[matrix]\narch = "native"\n', "it has no 'arch'"),
+        ('[matrix]\nprofile = "quick"\n', "names no GPUs with 'arch'"),
+        ('[matrix]\narch = "native"\n', "names no GPUs with 'arch'"),
         ('[matrix]\narch = ["90", "ninety"]\n', "arch=ninety: "),
         ('[matrix]\narch = "90"\nprofil = "quick"\n', "'profil' is not a key in \\[matrix\\].*Did you mean 'profile'"),
         ('[matrix]\narch = "90"\ntarget = "linux-arm64"\n', "Did you mean 'linux-aarch64'"),
