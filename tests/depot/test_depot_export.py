@@ -70,7 +70,7 @@ def test_a_folder_that_holds_something_else_is_refused_and_untouched(depot, mani
     out.mkdir()
     for name, text in held.items():
         (out / name).write_text(text)
-    with unchanged(out), pytest.raises(UsageError, match="no library that flashdepot wrote") as caught:
+    with unchanged(out), pytest.raises(UsageError, match="not a library that flashdepot wrote") as caught:
         depot.export(manifest, out)
     assert "--out DIR" in caught.value.hint
 
@@ -126,7 +126,7 @@ def test_a_hostile_manifest_in_the_folder_cannot_remove_files_outside_it(depot, 
     victim.write_text("precious")
     text = (out / "manifest.json").read_text().replace(HEADER, "../victim")
     (out / "manifest.json").write_text(text)
-    with pytest.raises(UsageError, match="no library that flashdepot wrote"):
+    with pytest.raises(UsageError, match="not a library that flashdepot wrote"):
         depot.export(manifest, out)
     assert victim.read_text() == "precious"
 

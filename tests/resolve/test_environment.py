@@ -153,7 +153,7 @@ def test_each_fact_says_where_it_comes_from() -> None:
 
 
 def test_cuda_without_a_torch_is_refused() -> None:
-    with pytest.raises(UsageError, match="none is known"):
+    with pytest.raises(UsageError, match="none is named or found"):
         named(torch_cuda="12.8")
 
 
