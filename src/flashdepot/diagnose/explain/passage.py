@@ -50,6 +50,7 @@ _STATES = re.compile(
 """Where a program's own words begin: the name of an error and a colon, or a file and a line."""
 _PROGRAMS = re.compile(
     r"(?:Caused by|[\"']?[a-z][\w.+-]*[\"']?): |[A-Z]{4,8}\W|.*\[(?:Errno|WinError) -?\d+\]|\[?[A-Z] \S+:\d+\]|[\[(]?\d+[-:/]\d|[\[(]\w+[ =\w]*\d[\])]"
+    r"|={5,} \S|[A-Z][\w ]+ \(core dumped\)"
 )
 """How a line begins that a program printed: with its name, a level, a place in its source, or a time."""
 
