@@ -22,7 +22,11 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("symbol", "code", "said"),
     [
         (SET_DEVICE_2_8, 0, "torch 2.8.0+cu128 has them all"),
-        (SET_DEVICE_2_3, 4, f"torch 2.8.0+cu128 lacks 1: {SET_DEVICE_2_3}"),
+        (
+            SET_DEVICE_2_3,
+            4,
+            f"torch 2.8.0+cu128 lacks 1: {SET_DEVICE_2_3}\n{'':15}Take the build for torch 2.8.0+cu128,",
+        ),
         ("_ZN2at99nobody_knowsEv", 4, "lacks 1"),
     ],
 )

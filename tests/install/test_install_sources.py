@@ -222,6 +222,12 @@ def test_a_digest_that_the_catalog_lacks_is_that_of_the_releases_own_record(
     assert not (tmp_path / LOCK_NAME).exists()
 
 
+@pytest.mark.parametrize("seen", [True, False])
+def test_of_a_wheel_that_was_only_computed_it_is_said_that_nobody_has_seen_it(command, published, seen) -> None:
+    published.add("official", "2.8.3", seen=seen)
+    assert ("nobody has seen that it exists" in command("--dry-run").err) != seen
+
+
 def test_other_bytes_than_the_record_names_are_refused(command, releases, environment) -> None:
     releases("2.8.3", recorded="0" * 64)
     assert_refused(command, environment, 6, f"expected {'0' * 64}")
