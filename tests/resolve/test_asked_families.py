@@ -227,7 +227,9 @@ def test_a_project_file_names_families_in_the_words_of_the_command_line(tmp_path
 def test_a_vendored_library_of_two_families_is_asked_for_again_by_name(tmp_path) -> None:
     both = need_of(tmp_path, families="all").request
     manifest = manifest_for(both, "fa2", "fa4")
-    assert f"--families {joined(['fa2,fa4'])}" in rebuild_command("vendored", manifest, LibraryRequest(), {})
+    again = rebuild_command("vendored", manifest, LibraryRequest(), {})
+    assert f"--families {joined(['fa2,fa4'])}" in again
+    assert f"--upstream {manifest.upstream.version}" in again
     host, depot = make_host(), Depot(tmp_path / "depot")
     assert unmet(replace(expected(manifest, LibraryRequest(), host, depot), driver=None), manifest) == ()
     asked = expected(manifest, library_request(families="fa2"), host, depot)
