@@ -33,6 +33,7 @@ def files(public: Path, project: str, subindex: str = "simple") -> dict[str, dic
     return {file["filename"]: file for file in document["files"]}
 
 
+@pytest.mark.slow
 @posix("wheel here: the one that is made is for Linux")
 @pytest.mark.parametrize("command", INSTALLERS)
 def test_pip_and_uv_install_every_distribution_from_one_address(command, maker, publish, address, tmp_path) -> None:

@@ -146,6 +146,7 @@ def test_what_can_be_neither_tuned_nor_plotted_is_wrong_usage(tmp_path, words, s
     assert_ends(done, 2, said)
 
 
+@pytest.mark.slow
 def test_a_plot_is_written(tmp_path) -> None:
     pytest.importorskip("matplotlib")
     done = flashdepot_here("bench", "--python", answering(tmp_path, MEASURED), "--plot", str(tmp_path / "speed.svg"))
