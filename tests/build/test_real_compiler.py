@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import flashdepot
 from flashdepot.binary.elf import read_shared_library
 from flashdepot.depot import Depot
 from flashdepot.files.disk import sha256_file
@@ -98,6 +99,40 @@ def test_keys_and_bytes_are_the_same_in_another_folder_and_depot_and_with_more_c
     assert built[0].actions == built[1].actions
     files = [{f.path: f.digest for f in manifest.files} for manifest in built]
     assert files[0] == files[1]
+
+
+EDITING = """
+import os
+from pathlib import Path
+from flashdepot.__main__ import main
+from flashdepot.build import library
+
+def edit_and_check(*arguments, check=library._require_device_code):
+    with Path(os.environ["EDITED"]).open("a") as file:
+        file.write("// edited\\n")
+    check(*arguments)
+
+library._require_device_code = edit_and_check
+main()
+"""
+"""flashdepot, and somebody who edits a file when the recipe is made and no compiler has started."""
+
+
+@pytest.mark.parametrize("part", ["flashdepot itself", "the sources"])
+def test_a_library_whose_sources_change_while_it_is_built_is_not_kept(project, tmp_path, part) -> None:
+    copy = shutil.copytree(Path(flashdepot.__file__).parent, tmp_path / "copy" / "flashdepot")
+    edited = copy / "native/src/error.cpp" if part == "flashdepot itself" else project.source / "toy_bwd.h"
+    command = [sys.executable, "-c", EDITING, "build", "--upstream", str(project.tree), *WANTED]
+    done = subprocess.run(
+        [*command, "--depot", str(project.depot)],
+        env={**os.environ, "PYTHONPATH": str(copy.parent), "EDITED": str(edited)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert f"The library was not kept: {part} in " in done.stderr
+    assert not list(Depot(project.depot).artifacts.manifests())
 
 
 def copy_of_toolkit(project: SourceProject, folder: Path) -> Path:

@@ -25,7 +25,7 @@ from flashdepot.files.disk import sha256_file
 from flashdepot.host.probe import this_platform
 from flashdepot.kernels import family_of, provide, unproven_code
 from flashdepot.kernels.actions import CONFIG_HEADER, Compilers, c_layer_actions, c_layer_flags, config_header
-from flashdepot.kernels.c_layer import NATIVE, c_layer_digest
+from flashdepot.kernels.c_layer import NATIVE, c_layer_digest, read_c_layer
 from flashdepot.model.limits import Limits
 from flashdepot.model.manifest import Manifest, ManifestFile
 from flashdepot.model.recipe import PUBLISHED, Action, Recipe
@@ -259,6 +259,8 @@ def _require_unchanged(plan: BuildPlan) -> None:
     ]
     if identify_toolchain(plan.toolchain) != plan.recipe.toolchain:
         changed.append(f"the compilers in {plan.toolchain.nvcc.root} or in {plan.toolchain.zig.root}")
+    if read_c_layer() != c_layer_digest():
+        changed.append(f"flashdepot itself in {NATIVE.parent}")
     if changed:
         raise CompileError(
             f"The library was not kept: {' and '.join(changed)} changed while it was built, so it is not known what is in it.",

@@ -42,8 +42,13 @@ def choices(family: Path) -> dict[str, str]:
     return {file.relative_to(family).as_posix(): sha256(text).hexdigest() for file, text in without_comments.items()}
 
 
-@cache
-def c_layer_digest() -> str:
+def read_c_layer() -> str:
     """One SHA-256 for all of them, by name and bytes, and for what kernels are there and when they are chosen."""
     families = sorted(module.parent for module in Path(__file__).parent.glob("*/__init__.py"))
     return digest_of({**contents(NATIVE), **{folder.name: choices(folder) for folder in families}})
+
+
+@cache
+def c_layer_digest() -> str:
+    """What :func:`read_c_layer` gave when this process first asked; keys are made of it."""
+    return read_c_layer()
