@@ -4,6 +4,7 @@
 #include "arguments.h"
 #include "buffers.h"
 #include "checks.h"
+#include "divide.h"
 #include "family.h"
 #include "softmax_rows.h"
 #include "wide.h"
@@ -72,7 +73,7 @@ Extra extra_of(const BackwardCall &call, const DeviceFacts &gpu, const Family &f
   const auto floats = [&](std::uint64_t bytes) {
     constexpr std::uint64_t kAlignment = 256;
     const std::uint64_t start = extra.bytes;
-    extra.bytes += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    extra.bytes += round_up(bytes, kAlignment);
     return start;
   };
   if ((args.flags & FA_FLAG_EMPTY_LSE_NEG_INF) != 0) {
@@ -169,7 +170,7 @@ SoftmaxSums softmax_sums(const BackwardCall &call) {
   const auto &[args, problem] = call;
   const bool packed = problem.packed();
   return {args.softmax_d,
-          packed ? softmax_d_rows(problem) : round_up(args.seqlen_q),
+          packed ? softmax_d_rows(problem) : padded_rows(args.seqlen_q),
           args.lse,
           args.d_lse,
           args.cu_seqlens_q,

@@ -109,7 +109,7 @@ fa_status check_rows(const fa_bwd_args &args) {
                               args.heads_q * (args.total_q + kRounding * args.batch)));
   } else {
     FLASHDEPOT_TRY(check_rows("batch * heads_q * (seqlen_q up to 128s)",
-                              args.batch * round_up(args.seqlen_q) * args.heads_q));
+                              args.batch * padded_rows(args.seqlen_q) * args.heads_q));
   }
   return FA_STATUS_OK;
 }

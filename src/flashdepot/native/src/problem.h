@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "divide.h"
+
 namespace flashdepot {
 
 // The kinds of call that flash_attention.h tells apart by their pointers.
@@ -67,14 +69,12 @@ Windows asked_windows(const Args &args) {
 // softmax_d is padded to this many rows a sequence, and p_debug in both directions.
 constexpr std::int64_t kRounding = 128;
 
-constexpr std::int64_t round_up(std::int64_t value) {
-  return (value + kRounding - 1) / kRounding * kRounding;
-}
+constexpr std::int64_t padded_rows(std::int64_t rows) { return round_up(rows, kRounding); }
 
 // Rows of softmax_d, of one head.
 inline std::int64_t softmax_d_rows(const Problem &problem) {
   return problem.packed() ? problem.total_q + kRounding * problem.batch
-                          : problem.batch * round_up(problem.seqlen_q);
+                          : problem.batch * padded_rows(problem.seqlen_q);
 }
 
 }  // namespace flashdepot

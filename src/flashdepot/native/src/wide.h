@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "checks.h"
+#include "divide.h"
 #include "problem.h"
 #include "widths.h"
 
@@ -49,7 +50,7 @@ inline Wide place_wide(std::uint64_t &bytes, Wide wide, std::int32_t dim) {
   wide.dim = dim;
   wide.start = bytes;
   const std::int64_t elements = wide.batch * wide.rows * wide.heads * dim;
-  bytes += (static_cast<std::uint64_t>(elements) * 2 + kAlignment - 1) / kAlignment * kAlignment;
+  bytes += round_up(static_cast<std::uint64_t>(elements) * 2, kAlignment);
   return wide;
 }
 

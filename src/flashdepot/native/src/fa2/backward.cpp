@@ -2,6 +2,7 @@
 #include <flashdepot/cuda_failure.h>
 
 #include "buffers.h"
+#include "divide.h"
 #include "error.h"
 #include "fa2/after_launch.h"
 #include "fa2/group_sum.h"
@@ -48,7 +49,7 @@ fa_status plan_buffers(const BackwardPlan &plan, const BackwardCall &call,
     DeviceFacts gpu;
     FLASHDEPOT_TRY(read_device(call.args.device, gpu));
     const std::int32_t heads = problem.batch * problem.heads_q;
-    buffers.parts = (gpu.multiprocessors + heads - 1) / heads;
+    buffers.parts = divide_up(gpu.multiprocessors, heads);
   }
   buffers.dk = buffers.dq_accum_bytes();
   const auto expanded = static_cast<std::uint64_t>(

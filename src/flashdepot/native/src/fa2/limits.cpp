@@ -43,7 +43,7 @@ Fit fits_dropout(const fa_fwd_args &args, const UnitProblem &problem, Text *why)
                    static_cast<double>(args.dropout), cache);
   }
   const std::int64_t heads = std::int64_t{args.batch} * args.heads_q;
-  const std::int64_t square = round_up(args.seqlen_q) * round_up(args.seqlen_k);
+  const std::int64_t square = padded_rows(args.seqlen_q) * padded_rows(args.seqlen_k);
   if (args.p_debug != nullptr && heads > 0 && square > INT32_MAX / heads) {
     return decline(why, Fit::unsupported,
                    "p_debug is set and holds batch * heads_q = %lld times %lld probabilities; the "

@@ -13,8 +13,8 @@ ForwardParams shape_params(const UnitProblem &problem, std::int32_t unit_dim) {
   params.h_h_k_ratio = problem.heads_q / problem.heads_k;
   params.seqlen_q = problem.seqlen_q;
   params.seqlen_k = problem.seqlen_k;
-  params.seqlen_q_rounded = static_cast<int>(round_up(problem.seqlen_q));
-  params.seqlen_k_rounded = static_cast<int>(round_up(problem.seqlen_k));
+  params.seqlen_q_rounded = static_cast<int>(padded_rows(problem.seqlen_q));
+  params.seqlen_k_rounded = static_cast<int>(padded_rows(problem.seqlen_k));
   params.d = problem.head_dim;
   params.d_rounded = unit_dim;
 

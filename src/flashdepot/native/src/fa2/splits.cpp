@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include "divide.h"
+
 namespace flashdepot::fa2 {
 namespace {
-
-std::int32_t divide_up(std::int32_t value, std::int32_t by) { return (value - 1) / by + 1; }
 
 // The part of the block slots that is in use, over all waves. In float, as upstream computes it.
 float efficiency(std::int32_t blocks, std::int32_t slots) {

@@ -3,6 +3,7 @@
 
 #include "buffers.h"
 #include "checks.h"
+#include "divide.h"
 #include "error.h"
 #include "fa3/passes.h"
 #include "fa3/plan.h"
@@ -134,7 +135,7 @@ void set_lists(Params &params, const ForwardCall &call, const ForwardPlan &plan,
     params.num_pages = kMany;
     params.pagedkv_tma = plan.whole_pages;
     // The capacity of a sequence is whole pages.
-    const std::int32_t pages = (problem.seqlen_k + problem.page_size - 1) / problem.page_size;
+    const std::int32_t pages = divide_up(problem.seqlen_k, problem.page_size);
     params.seqlen_k = pages * problem.page_size;
   }
   params.q_descale_ptr = address(args.q_descale);

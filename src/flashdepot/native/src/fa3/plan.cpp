@@ -4,10 +4,10 @@
 
 #include <algorithm>
 
+#include "divide.h"
+
 namespace flashdepot::fa3 {
 namespace {
-
-std::int32_t divide_up(std::int32_t value, std::int32_t by) { return (value + by - 1) / by; }
 
 std::int32_t group_of(const Problem &problem) { return problem.heads_q / problem.heads_k; }
 
@@ -64,7 +64,7 @@ std::int32_t choose_splits(const Problem &problem, const ForwardPlan &plan,
   if (static_cast<float>(blocks) >= 0.8f * slots) {
     const bool too_large = head_bytes > kCache && row_blocks >= multiprocessors * 2;
     return too_large && !plan.causal && !plan.local
-               ? static_cast<std::int32_t>(std::min<std::int64_t>((head_bytes + kCache - 1) / kCache, kMost))
+               ? static_cast<std::int32_t>(std::min<std::int64_t>(divide_up(head_bytes, kCache), kMost))
                : 1;
   }
   if (key_blocks <= 4) {
@@ -73,7 +73,7 @@ std::int32_t choose_splits(const Problem &problem, const ForwardPlan &plan,
   const std::int32_t most = std::min({kMost, multiprocessors, key_blocks});
   const auto efficiency = [&](std::int32_t splits) {
     const std::int64_t all = blocks * splits;
-    const std::int64_t waves = (all + multiprocessors - 1) / multiprocessors;
+    const std::int64_t waves = divide_up(all, multiprocessors);
     return static_cast<float>(all) / slots / static_cast<float>(waves);
   };
   float best = 0.0f;
@@ -91,7 +91,7 @@ std::int32_t choose_splits(const Problem &problem, const ForwardPlan &plan,
 std::uint64_t place(std::uint64_t &bytes, std::uint64_t size) {
   constexpr std::uint64_t kAlignment = 128;
   const std::uint64_t start = bytes;
-  bytes += (size + kAlignment - 1) / kAlignment * kAlignment;
+  bytes += round_up(size, kAlignment);
   return start;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "buffers.h"
+#include "divide.h"
 #include "error.h"
 #include "fa4/statistics.h"
 #include "fa4/passes.h"
@@ -79,14 +80,10 @@ Units units_for(const Problem &problem, const DeviceFacts *gpu) {
   return units;
 }
 
-std::int64_t up_to(std::int64_t value, std::int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
-
 // Rows of a head of all sequences, each with room up to the next multiple of a tile
 // (interface.py 2670 of flash-attn-4 4.0.0b36), or of a head of one sequence.
 std::int64_t padded(bool packed, std::int64_t rows, std::int32_t batch, std::int32_t tile) {
-  return packed ? (rows + (std::int64_t{batch} + 1) * tile - 1) / tile * tile : up_to(rows, tile);
+  return packed ? round_up(rows + std::int64_t{batch} * tile, tile) : round_up(rows, tile);
 }
 
 // The workspace, all of it floats: where each part starts, in bytes. Sums of dk and dv are there
@@ -115,7 +112,7 @@ Buffers buffers_of(const Problem &problem, const Units &units) {
   buffers.columns_k = buffers.rows_k * dim;
   const auto place = [&](std::int64_t floats) {
     const std::uint64_t start = buffers.bytes;
-    buffers.bytes += static_cast<std::uint64_t>(up_to(floats, kFloats)) * sizeof(float);
+    buffers.bytes += static_cast<std::uint64_t>(round_up(floats, kFloats)) * sizeof(float);
     return start;
   };
   const std::int64_t heads_k = units.sums_heads ? problem.heads_k : 0;
@@ -232,7 +229,7 @@ class Call {
   fa_status differentiate() {
     const bool whole = units_.whole != nullptr;
     const std::int64_t rows = packed_ ? problem_.total_q : problem_.seqlen_q;
-    const std::int64_t rounded = packed_ ? softmax_d_rows(problem_) : round_up(problem_.seqlen_q);
+    const std::int64_t rounded = packed_ ? softmax_d_rows(problem_) : padded_rows(problem_.seqlen_q);
     Rows q = queries(args_.q, problem_.head_dim_q);
     Rows k = keys(args_.k, problem_.head_dim_q);
     Rows v = keys(args_.v, problem_.head_dim_v);

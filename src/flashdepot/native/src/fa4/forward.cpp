@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "buffers.h"
+#include "divide.h"
 #include "error.h"
 #include "fa4/decoding.h"
 #include "fa4/parts.h"
@@ -103,7 +104,7 @@ std::int64_t queries_of(const Problem &problem) {
 // How many query heads of a key head may be rows of one tile: one where the GPU has SMs to spare for more tiles.
 std::int32_t heads_together(const Problem &problem, const DeviceFacts *gpu) {
   constexpr std::int64_t kRows = 128;
-  const std::int64_t tiles = (queries_of(problem) + kRows - 1) / kRows * problem.batch * problem.heads_q;
+  const std::int64_t tiles = divide_up(queries_of(problem), kRows) * problem.batch * problem.heads_q;
   return gpu != nullptr && tiles < gpu->multiprocessors ? 1 : problem.heads_q / problem.heads_k;
 }
 
@@ -148,7 +149,7 @@ fa_status run(const Unit &unit, const ForwardCall &call, std::int32_t multiproce
   // by number and do not count them.
   const std::int32_t page_size = problem.page_size;
   const std::int32_t pages_each =
-      problem.paged() ? (problem.seqlen_k + page_size - 1) / page_size : 0;
+      problem.paged() ? divide_up(problem.seqlen_k, page_size) : 0;
   // One more, so that the stride between sequences means something for a single one too.
   const std::int64_t key_batch = problem.paged()           ? std::int64_t{batch} * pages_each + 1
                                  : layout == Layout::used ? std::int64_t{batch} + 1

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 
+#include "divide.h"
 #include "fa4/decode.h"
 #include "fa4/shares.h"
 
@@ -63,9 +64,9 @@ double bytes_of(const Problem &problem, std::int64_t keys) {
 double microseconds_of_parts(const Problem &problem, std::int64_t sms, const Parts &parts) {
   const Rates rates = rates_of(problem.head_dim);
   const std::int64_t tile = problem.head_dim <= 64 ? 32 : 16;
-  const std::int64_t tiles = (problem.seqlen_k + tile - 1) / tile;
+  const std::int64_t tiles = divide_up(problem.seqlen_k, tile);
   const std::int64_t blocks = heads_of(problem) * parts.count;
-  const double longest = bytes_of(problem, (tiles + parts.count - 1) / parts.count * tile);
+  const double longest = bytes_of(problem, divide_up(tiles, parts.count) * tile);
   const double reading = of_blocks(blocks, longest, rates, sms);
   if (parts.count == 1) {
     return reading + 3.9;
@@ -175,7 +176,7 @@ Division division_of(const ForwardCall &call, std::int64_t sms) {
   const Problem &problem = call.problem;
   const ShareTile tile = share_tile(problem.head_dim);
   const Seen seen = seen_of(problem);
-  const std::int64_t tiles = std::max(1, (seen.high + tile.keys - 1) / tile.keys - seen.low / tile.keys);
+  const std::int64_t tiles = std::max(1, divide_up(seen.high, tile.keys) - seen.low / tile.keys);
   const std::int64_t heads = heads_of(problem), all = heads * tiles, most = tile.blocks * sms;
   std::int64_t blocks = std::clamp<std::int64_t>(all / tile.warps, 1, most), own = 0;
   if (all > kMostTiles) {
@@ -192,7 +193,7 @@ Division division_of(const ForwardCall &call, std::int64_t sms) {
   const auto number = [](std::int64_t n) { return static_cast<std::int32_t>(n); };
   const bool whole = !differ && shared % blocks == 0 && each % tiles == 0;
   return {number(blocks), differ ? 0 : number(tiles), number(own), number(each), number(shared % blocks),
-          whole ? 1 : number((tiles - 1 + each - 1) / each + 1)};
+          whole ? 1 : number(divide_up(tiles - 1, each) + 1)};
 }
 
 // What an H200 took for shares (benchmarks/fa4.md): microseconds, and bytes that each SM reads in one.
@@ -264,7 +265,7 @@ std::int64_t rows_of(const Problem &problem) {
 
 std::int64_t tiles_of(const Problem &problem) {
   const std::int32_t rows = most_rows(problem.head_dim);
-  return problem.heads_k * ((rows_of(problem) + rows - 1) / rows);
+  return problem.heads_k * divide_up(rows_of(problem), rows);
 }
 
 Way way_of(const ForwardCall &call, const DeviceFacts &gpu) {

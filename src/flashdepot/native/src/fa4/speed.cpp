@@ -1,5 +1,6 @@
 #include "fa4/speed.h"
 
+#include "divide.h"
 #include "fa4/decoding.h"
 #include "fa4/problem.h"
 #include "fa_config.h"
@@ -70,7 +71,7 @@ const char *of_any_pass(const Problem &problem, const DeviceFacts &gpu, Kernel p
 bool leaves_sms_idle(const Problem &problem, const DeviceFacts &gpu) {
   constexpr std::int32_t kLongKeys = 1024;
   constexpr std::int64_t kRows = 128;  // of a tile, which one SM works on with all of its keys
-  const std::int64_t tiles = problem.batch * problem.heads_q * ((problem.seqlen_q + kRows - 1) / kRows);
+  const std::int64_t tiles = problem.batch * problem.heads_q * divide_up(problem.seqlen_q, kRows);
   return !problem.packed() && problem.seqlen_k >= kLongKeys && 2 * tiles < gpu.multiprocessors;
 }
 

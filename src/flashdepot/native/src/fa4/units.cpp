@@ -4,6 +4,7 @@
 #include <atomic>
 #include <iterator>
 
+#include "divide.h"
 #include "error.h"
 #include "fa4/passes.h"
 #include "fa_config.h"
@@ -161,7 +162,7 @@ std::int64_t cost_of(const Unit &unit, const Key &wanted) {
   const bool backward = wanted.kernel == Kernel::bwd;
   const std::int32_t group = unit.key.several_heads && !backward ? wanted.group : 1;
   const std::int64_t rows = wanted.rows * group, tile = unit.tiles.m;
-  const std::int64_t taken = wanted.layout == Layout::packed ? rows + tile / 2 : (rows + tile - 1) / tile * tile;
+  const std::int64_t taken = wanted.layout == Layout::packed ? rows + tile / 2 : round_up(rows, tile);
   constexpr std::int32_t kOfAHead = 4;  // more of each head whose rows a block goes through
   const std::int32_t more = backward && unit.key.several_heads ? kOfAHead * wanted.group : 0;
   return taken * (unit.percent != 0 ? unit.percent + more : 100) / group;
@@ -174,17 +175,15 @@ bool costs_less(const Unit &unit, const Unit &other, const Key &wanted) {
   return is_for_these && unit.key.head_dim_v <= other.key.head_dim_v && cost_of(unit, wanted) < cost_of(other, wanted);
 }
 
-std::int64_t parts_of(std::int64_t value, std::int64_t part) { return (value + part - 1) / part; }
-
 // What equal tiles of a forward unit take: those of the busiest SM, with all of their last keys.
 std::int64_t time_of(const Unit &unit, const Key &wanted, std::int64_t sms) {
   constexpr std::int64_t kBesides = 30;  // in keys: what a tile begins and ends with
   constexpr std::int32_t kOfManyRows = 87, kOfLong = 97;
   const std::int32_t group = unit.key.several_heads ? wanted.group : 1;
   const std::int32_t usual = unit.tiles.m > 128 ? kOfManyRows : unit.shortest > 0 ? kOfLong : 100;
-  const std::int64_t tiles = parts_of(wanted.rows * group, unit.tiles.m) * wanted.heads / group;
-  return parts_of(tiles, sms) * unit.tiles.m * (unit.percent != 0 ? unit.percent : usual) *
-         (parts_of(wanted.keys, unit.tiles.n) * unit.tiles.n + kBesides);
+  const std::int64_t tiles = divide_up(wanted.rows * group, unit.tiles.m) * wanted.heads / group;
+  return divide_up(tiles, sms) * unit.tiles.m * (unit.percent != 0 ? unit.percent : usual) *
+         (round_up(wanted.keys, unit.tiles.n) + kBesides);
 }
 
 // Whether tiles are so few that a forward unit is faster than the usual one by how many the busiest SM has
@@ -196,7 +195,7 @@ bool is_for_few_tiles(const Unit &unit, const Unit &usual, const Key &wanted, st
     return false;
   }
   const bool is_half = unit.tiles.m < kRows, falls = wanted.mask == Mask::causal && wanted.keys <= 2 * wanted.rows;
-  const std::int64_t tiles = parts_of(wanted.rows, kRows) * wanted.heads;
+  const std::int64_t tiles = divide_up(wanted.rows, kRows) * wanted.heads;
   if (tiles <= (falls ? sms : sms / 2)) {
     return is_half;
   }
