@@ -69,5 +69,7 @@ def test_the_sanitizer_finds_nothing(program: Path, tool: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     if "Device not supported" in done.stdout + done.stderr:
         pytest.skip("compute-sanitizer does not support this device here")
+    if "family is 2 (fa2), which is not in this library" in done.stdout:
+        pytest.skip("initcheck is for fa2, which this library has not")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "ERROR SUMMARY: 0 errors" in done.stdout or "0 hazards displayed (0 errors, 0 warnings)" in done.stdout
