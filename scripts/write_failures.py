@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flashdepot.diagnose.explain.advice import fill
 from flashdepot.diagnose.explain.machine import named
 from flashdepot.diagnose.explain.rules import RANKS, LogRule, load_classes
+from flashdepot.diagnose.explain.values import fill
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/failures.md"

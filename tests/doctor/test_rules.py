@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from doctor.logs import classes
-from flashdepot.diagnose.explain.advice import fill
 from flashdepot.diagnose.explain.machine import WHEELS
 from flashdepot.diagnose.explain.rules import SYMPTOM, LogRule, load_rules
+from flashdepot.diagnose.explain.values import fill
 
 ROOT = Path(__file__).parents[2]
 MINIMAL = {

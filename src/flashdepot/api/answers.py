@@ -157,15 +157,16 @@ def explain_command(
     :param show: called with each piece of the output as it comes.
     :raises MissingToolError: when there is no such program.
     """
-    from flashdepot.diagnose.explain import LogReport  # noqa: PLC0415
+    from flashdepot.diagnose.explain import NOWHERE, Files, LogReport  # noqa: PLC0415
     from flashdepot.diagnose.explain import explain as explain_log  # noqa: PLC0415
 
+    files = NOWHERE if host else Files(here=True)
     with tempfile.TemporaryFile() as log:
         status = run_shown(command, log, show)
         if status in _BY_SIGNAL:
             log.write(f"\n{command[0]}: exit code {status}\n".encode())
         log.seek(0)
-        report = explain_log(log, host or probe(), shlex.join(command)) if status else LogReport((), ())
+        report = explain_log(log, host or probe(), shlex.join(command), files) if status else LogReport((), ())
     return ExplainedCommand(status, report)
 
 
@@ -175,11 +176,13 @@ def explain(log: str | Path | BinaryIO, host: HostRecord | None = None) -> LogRe
     :param log: its file, open for bytes or by its path; or its text, which has a blank in it, or neither a dot nor a slash.
     :raises UsageError: for a file that cannot be read.
     """
-    from flashdepot.diagnose.explain import explain as explain_log  # noqa: PLC0415  (check reads no log)
+    from flashdepot.diagnose.explain import NOWHERE, Files  # noqa: PLC0415  (check reads no log)
+    from flashdepot.diagnose.explain import explain as explain_log  # noqa: PLC0415
 
+    files = NOWHERE if host else Files(here=True)
     host = host or probe()
     if isinstance(log, str) and _is_text(log):
-        return explain_log(io.BytesIO(log.encode("utf-8", "surrogateescape")), host)
+        return explain_log(io.BytesIO(log.encode("utf-8", "surrogateescape")), host, files=files)
     if isinstance(log, (str, Path)):
         try:
             stream = Path(log).open("rb")  # noqa: SIM115  (an error of reading is the disk's, not the user's)
@@ -187,10 +190,10 @@ def explain(log: str | Path | BinaryIO, host: HostRecord | None = None) -> LogRe
             hint = 'Name a file, - for standard input, or the text itself in quotes: explain "ImportError: ...".'
             raise UsageError(f"The log {log} cannot be read: {error.strerror}.", hint=hint) from error
         with stream:
-            return explain_log(stream, host)
+            return explain_log(stream, host, files=files)
     if not isinstance(log.read(0), bytes):
         raise UsageError("The log is open for text, and is read as bytes.", hint='open(path, "rb")')
-    return explain_log(log, host)
+    return explain_log(log, host, files=files)
 
 
 def _is_text(word: str) -> bool:

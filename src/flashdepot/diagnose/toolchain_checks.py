@@ -157,17 +157,24 @@ def architectures(case: Case) -> Iterator[Diagnosis]:
             )
 
 
+_OF_PLACES = {
+    "disk-full": ("TMPDIR", "Compilers and pip write their temporary files there, and stop."),
+    "host-compiler-missing": ("CC CXX CUDAHOSTCXX NVCC_CCBIN", "Builds start it as the C++ compiler, nvcc as its host compiler, and stop."),
+    "nvcc-not-found": ("CUDACXX NVCC CUDA_HOME CUDA_PATH CUDA_ROOT CUDA_TOOLKIT_ROOT_DIR CUDAToolkit_ROOT", "Builds look only there for nvcc and its toolkit, and stop."),
+    "download-failed": ("PIP_CERT SSL_CERT_FILE REQUESTS_CA_BUNDLE CURL_CA_BUNDLE GIT_SSL_CAINFO CARGO_HTTP_CAINFO", "What downloads reads its certificates there, and stops."),
+    "build-dep-missing": ("", "What reads it stops."),
+}  # fmt: skip
+"""The class of failure that a variable leads to which names what is not there, and why; the last is for any other."""
+
+
 def places(case: Case) -> Iterator[Diagnosis]:
-    """Variables that name a program or a folder that is not there."""
+    """Variables that name a program, a folder or a file that is not there."""
     for name in case.record.dangling:
         value = case.record.variables.get(name, "")
-        why = {
-            "TMPDIR": "Compilers and pip write their temporary files there, and stop.",
-            "CXX": "CMake, PyTorch's extensions and cargo start it as the C++ compiler, and stop.",
-            "NVCC_CCBIN": "nvcc starts it as its host compiler, and stops.",
-        }[name]
-        fix = f"mkdir -p {value}" if name == "TMPDIR" else f"unset {name}, or set it to a compiler that is there"
-        class_id = "disk-full" if name == "TMPDIR" else "host-compiler-missing"
+        class_id, (_, why) = next(
+            (row for row in _OF_PLACES.items() if name in row[1][0].split()), list(_OF_PLACES.items())[-1]
+        )
+        fix = f"mkdir -p {value}" if name == "TMPDIR" else f"unset {name}, or set it to what is there"
         yield warning(class_id, f"{name} is '{value}', which is not there.", why, fix)
 
 

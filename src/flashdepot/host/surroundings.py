@@ -22,44 +22,23 @@ from flashdepot.model.target import Version
 _ROOT = Path("/")
 
 VARIABLES = (
-    "CUDA_HOME",
-    "CUDA_PATH",
-    "CUDA_VISIBLE_DEVICES",
-    "NVIDIA_VISIBLE_DEVICES",
-    "CUDA_COMPUTE_CAP",
-    "NVCC_CCBIN",
-    "NVCC_FLAGS",
-    "NVCC_PREPEND_FLAGS",
-    "NVCC_APPEND_FLAGS",
-    "CXX",
-    "TORCH_CUDA_ARCH_LIST",
-    "FLASH_ATTN_CUDA_ARCHS",
-    "MAX_JOBS",
-    "LD_LIBRARY_PATH",
-    "LD_PRELOAD",
-    "CPATH",
-    "CPLUS_INCLUDE_PATH",
-    "PYTHONPATH",
-    "PYTHONHOME",
-    "TMPDIR",
-    "DISTUTILS_USE_SDK",
-)
+    "CUDA_HOME", "CUDA_PATH", "CUDA_ROOT", "CUDA_TOOLKIT_ROOT_DIR", "CUDAToolkit_ROOT",
+    "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "CUDA_COMPUTE_CAP", "CONDA_OVERRIDE_CUDA", "CUDARC_CUDA_VERSION",
+    "CC", "CXX", "CUDACXX", "CUDAHOSTCXX", "NVCC", "NVCC_CCBIN", "NVCC_FLAGS", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS",
+    "CFLAGS", "CXXFLAGS", "LDFLAGS", "RUSTFLAGS", "CMAKE_GENERATOR", "CMAKE_PREFIX_PATH", "CMAKE_TOOLCHAIN_FILE",
+    "TORCH_CUDA_ARCH_LIST", "FLASH_ATTN_CUDA_ARCHS", "MAX_JOBS", "LIBTORCH", "LIBCLANG_PATH", "BNB_CUDA_VERSION",
+    "LD_LIBRARY_PATH", "LD_PRELOAD", "LIBRARY_PATH", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH",
+    "PYTHONPATH", "PYTHONHOME", "PIP_ONLY_BINARY", "PIP_NO_BINARY", "PIP_NO_INDEX", "PIP_TARGET", "PIP_PREFIX", "PIP_USER",
+    "UV_EXCLUDE_NEWER", "UV_NO_BUILD", "UV_OFFLINE", "CARGO_NET_OFFLINE", "HF_HUB_OFFLINE",
+    "PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "CARGO_HTTP_CAINFO",
+    "TMPDIR", "DISTUTILS_USE_SDK",
+)  # fmt: skip
 """The environment variables of a record: those that steer compilers, builds and GPUs, none that could be secret."""
 
 PROGRAMS = (
-    "cmake",
-    "ninja",
-    "pkg-config",
-    "cargo",
-    "git",
-    "git-lfs",
-    "nvidia-smi",
-    "uv",
-    "conda",
-    "apt",
-    "dnf",
-    "sudo",
-)
+    "cmake", "ninja", "pkg-config", "cargo", "git", "git-lfs", "nvidia-smi", "uv", "pip", "python", "python3", "conda",
+    "apt", "dnf", "sudo",
+)  # fmt: skip
 """The programs that a record says the place of."""
 
 
@@ -113,13 +92,21 @@ def variables(environment: Mapping[str, str] = os.environ) -> Mapping[str, str]:
     return {name: environment[name] for name in VARIABLES if name in environment}
 
 
+_COMPILERS = ("CC", "CXX", "CUDACXX", "CUDAHOSTCXX", "NVCC", "NVCC_CCBIN")
+_PLACES = (
+    "TMPDIR", "CUDA_HOME", "CUDA_PATH", "CUDA_ROOT", "CUDA_TOOLKIT_ROOT_DIR", "CUDAToolkit_ROOT", "LIBTORCH", "LIBCLANG_PATH",
+    "CMAKE_TOOLCHAIN_FILE", "PYTHONHOME", "PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE",
+    "GIT_SSL_CAINFO", "CARGO_HTTP_CAINFO",
+)  # fmt: skip
+
+
 def dangling(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """Variables that name a program (its first word) or a folder, and nothing is there."""
-    folders = [name for name in ("TMPDIR",) if (place := environment.get(name)) and not Path(place).is_dir()]
-    named = [name for name in ("CXX", "NVCC_CCBIN") if environment.get(name, "").strip()]
-    programs_ = {name: environment[name].split()[0] for name in named}
+    """Variables that name a program (its first word), a folder or a file, and nothing is there; ``TMPDIR`` must be a folder."""
+    named = [(name, environment[name]) for name in _PLACES if environment.get(name)]
+    gone = [name for name, place in named if not (Path(place).is_dir() if name == "TMPDIR" else Path(place).exists())]
+    programs_ = {name: environment[name] for name in _COMPILERS if environment.get(name, "").strip()}
     # NVCC_CCBIN may be the folder of a compiler (nvcc manual, --compiler-bindir).
-    return (*folders, *(n for n, p in programs_.items() if not shutil.which(p) and not Path(environment[n]).exists()))
+    return (*gone, *(n for n, p in programs_.items() if not shutil.which(p.split()[0]) and not Path(p).exists()))
 
 
 def programs() -> Mapping[str, str]:

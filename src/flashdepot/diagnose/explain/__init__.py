@@ -16,19 +16,22 @@ from flashdepot.diagnose.explain.lines import read_chunks
 from flashdepot.diagnose.explain.match import match
 from flashdepot.diagnose.explain.report import Cause, LogReport, make_report
 from flashdepot.diagnose.explain.rules import load_rules
+from flashdepot.diagnose.explain.shell import NOWHERE, Files, Shell
 from flashdepot.errors import CompileError
 from flashdepot.model.host import HostRecord
 
-__all__ = ["Cause", "LogReport", "explain"]
+__all__ = ["NOWHERE", "Cause", "Files", "LogReport", "explain"]
 
 
-def explain(log: BinaryIO, host: HostRecord | None = None, command: str = "") -> LogReport:
+def explain(log: BinaryIO, host: HostRecord | None = None, command: str = "", files: Files = NOWHERE) -> LogReport:
     """Read a log to its end, in constant memory, and say what it shows.
 
     :param host: the machine that the advice is for; ``None`` keeps it general.
     :param command: what wrote the log, as a shell takes it, where that is known.
+    :param files: the files of that machine, where they can be looked at.
     """
-    return make_report(match(load_rules(), read_chunks(log), command), host)
+    outcome = match(load_rules(), read_chunks(log), command)
+    return make_report(outcome, Shell(outcome, host, files))
 
 
 def explained(error: CompileError, host: HostRecord) -> CompileError:
@@ -36,7 +39,7 @@ def explained(error: CompileError, host: HostRecord) -> CompileError:
     if error.log is None or not error.log.is_file():
         return error
     with error.log.open("rb") as log:
-        findings = explain(log, host).findings
+        findings = explain(log, host, files=Files(here=True)).findings
     if not findings:
         return error
     cause = findings[0]

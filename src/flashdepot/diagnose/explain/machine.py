@@ -48,6 +48,7 @@ class MachineFacts(msgspec.Struct):
     cuda: str = ""
     python: str = ""
     os: str = ""
+    prefix: str = ""
 
     def read(self, text: bytes, possible: set[Pattern]) -> None:
         """Take what a piece of a log says: of each fact but the GPUs, what it says first."""

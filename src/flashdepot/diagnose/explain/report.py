@@ -10,13 +10,15 @@ import msgspec
 from msgspec.structs import replace
 
 from flashdepot.binary.elf import demangled
-from flashdepot.diagnose.explain.advice import OURS, UNNAMED, Advice, fill, package_meant, shortened
+from flashdepot.diagnose.explain.advice import Advice
 from flashdepot.diagnose.explain.hint import Line, commands_in, near
 from flashdepot.diagnose.explain.machine import MachineFacts, built_for
 from flashdepot.diagnose.explain.match import RuleOutcome, summed_up_in
 from flashdepot.diagnose.explain.piece import Hit
 from flashdepot.diagnose.explain.rules import RANKS, load_classes
+from flashdepot.diagnose.explain.shell import Shell
 from flashdepot.diagnose.explain.steps import Step
+from flashdepot.diagnose.explain.values import OURS, UNNAMED, fill, package_meant, shortened
 from flashdepot.errors import MissingToolError
 from flashdepot.model.host import HostRecord
 from flashdepot.model.target import Version
@@ -112,10 +114,10 @@ class LogReport(msgspec.Struct, frozen=True):
         }
 
 
-def make_report(outcome: RuleOutcome, host: HostRecord | None) -> LogReport:
-    """Fill in the advice of every hit."""
+def make_report(outcome: RuleOutcome, shell: Shell) -> LogReport:
+    """Fill in the advice of every hit, for the shell that it is for."""
     findings, described = (
-        tuple(_finding(hit, outcome, host) for hit in hits) for hits in (outcome.hits, outcome.described)
+        tuple(_finding(hit, outcome, shell) for hit in hits) for hits in (outcome.hits, outcome.described)
     )
     deciding = [hit.line for hit in outcome.hits[:1]] or outcome.errors
     hints = near(outcome.hints, *(line.number for line in deciding)) or (() if deciding else outcome.hints)
@@ -133,7 +135,7 @@ def make_report(outcome: RuleOutcome, host: HostRecord | None) -> LogReport:
     )
     if report.certain:
         return report
-    others = (_finding(hit, outcome, host) for hit in _or_else(outcome.hits))
+    others = (_finding(hit, outcome, shell) for hit in _or_else(outcome.hits))
     said = (
         () if findings else (f"{command}   # as the log itself says" for command in commands_in(hints, "THE_COMMAND"))
     )
@@ -193,11 +195,11 @@ def _again(outcome: RuleOutcome, package: str) -> Iterable[str]:
         yield f"{jobs}pip install -v {package} --no-build-isolation > build.log 2>&1   # {why}"
 
 
-def _finding(hit: Hit, outcome: RuleOutcome, host: HostRecord | None) -> Cause:
-    rule, advice = hit.rule, Advice(hit, outcome, host)
+def _finding(hit: Hit, outcome: RuleOutcome, shell: Shell) -> Cause:
+    rule, advice = hit.rule, Advice(hit, outcome, shell)
     facts = _symbol_facts(hit.groups["symbol"], outcome.facts.torch.partition("+")[0]) if "symbol" in hit.groups else []
-    if host and not outcome.amd:
-        facts += [fact for name in rule.host for fact in _host_facts(name, host)]
+    if shell.host and not outcome.amd:
+        facts += [fact for name in rule.host for fact in _host_facts(name, shell.host)]
     line = Line(hit.line.number, shortened(hit.line.text))
     why = fill(rule.why, advice.values, unknown="the {}")
     return Cause(rule.id, rule.title, RANKS[rule.rank], line, why, advice.commands, tuple(facts), hit.certain)

@@ -1,0 +1,178 @@
+"""What commands meet where the failed one ran: a Python and its installer, programs, a CUDA toolkit, variables.
+
+A command presupposes some of them. What each presupposes, whether it is there, and how it is written so that it can be
+carried out as it is printed, is decided here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from flashdepot.diagnose.explain.match import RuleOutcome
+from flashdepot.diagnose.explain.piece import Hit
+from flashdepot.diagnose.explain.rules import code_of
+from flashdepot.files.disk import text_of
+from flashdepot.model.host import HostRecord
+
+
+class Files:
+    """The files of the machine that the advice is for, from the working folder on; none where that is another one."""
+
+    def __init__(self, *, here: bool) -> None:
+        self._here = here
+
+    def find(self, pattern: str) -> Sequence[str]:
+        """The paths that fit a pattern of :mod:`glob`, in which ``~`` and variables may stand, sorted."""
+        place = os.path.expandvars(os.path.expanduser(pattern))  # noqa: PTH111  (a pattern is no path)
+        return sorted(glob.glob(place)) if self._here else ()  # noqa: PTH207  (as it is spelled, also relative)
+
+    def text(self, path: str) -> str:
+        """What is in a file; empty where it cannot be read."""
+        return text_of(Path(path)) if self._here else ""
+
+
+NOWHERE = Files(here=False)
+
+_ACTIVE = frozenset({"VIRTUAL_ENV", "CONDA_PREFIX"})
+_NEAREST = "the nearest "
+"""How a record says by what it found its Python, for an environment that is active, and for one that uv takes by itself."""
+
+_OF_A_BUILD = re.compile(r"pip-build-env|builds-v0|/archive-v0/|/pip-")
+"""Environments that an installer makes for one build."""
+_NAMED = re.compile(r"(?:^| )((?:\S*/)?bin)/[a-z][\w.-]*(?= |$)")
+_OPTION = re.compile(r" (?:--python|-p)[ =](\S*/\S+)")
+_SYSTEM = re.compile(r"\buv pip .*--system\b")
+_MAKES = re.compile(r"\b(?:uv venv|python3? -m venv|conda create)\b|-m ensurepip")
+"""What makes the environment that the rest of the command is for."""
+_PIP = re.compile(
+    r"(?:\bpython[\d.]* -m )?(?<![\w/.-])(?:uv )?pip (cache remove|cache purge|install|uninstall|list|check|show|freeze)\b"
+)
+_PYTHON = re.compile(r"(?<![\w/.>='-])python(?= -)")
+_OF_CUDA = re.compile(r"\bpip install [^&;]*(?:cuda-toolkit|nvidia-)")
+_START = re.compile(r"(?:^|(?:&&|;|\|) +)(?:[A-Z][A-Z0-9_]*=\S* |sudo )*(?P<program>[a-z][\w-]*)(?= |$)")
+_PROGRAMS = frozenset({"conda", "apt", "dnf", "docker"})
+"""Programs that a command may begin with and that are there or not; a record says the place of each."""
+_UNSETS = re.compile(r"unset ((?:[A-Za-z_]+ ?)+)")
+_CANDLE = "link candle"
+_CANDLE_CRATE = 'name = "candle-flash-attn'
+_OUTSIDE_PYTHON = frozenset({"cargo", "cmake", "compiler"})
+"""Tools whose users may have no Python environment for a toolkit of PyPI's wheels."""
+
+
+class Shell:
+    """Where the failed command ran, as far as the log, the host and its files tell."""
+
+    def __init__(self, outcome: RuleOutcome, host: HostRecord | None, files: Files) -> None:
+        self.host, self.files = host, files
+        commands = [step.command for step in outcome.steps if step.command]
+        self.command = commands[-1] if commands else ""
+        self.uv = any(step.installer == "uv" for step in outcome.steps)
+        self.active = bool(host and host.python and host.python.found_by in _ACTIVE)
+        self.python = self._python(outcome.facts.prefix)
+
+    def _python(self, prefix: str) -> str:
+        """The interpreter that the failed command or the log names, where it is there and not the active one; else empty."""
+        named = [*_OPTION.findall(self.command), *(f"{folder}/python" for folder in _NAMED.findall(self.command))]
+        named += [f"{prefix}/bin/python"] if prefix and not _OF_A_BUILD.search(prefix) else []
+        here = (path for name in named for path in (name, f"{name}/bin/python") if "python" in path.rpartition("/")[2])
+        found = next((path for path in here if self.files.find(glob.escape(path))), "")
+        python = self.host.python if self.host else None
+        active = python and self.active and Path.cwd() / Path(found).parent == python.prefix / "bin"
+        return "" if active or found.startswith(("/usr/bin/", "/usr/local/bin/")) else found
+
+    @property
+    def sites(self) -> Iterator[str]:
+        """The folders with the packages of that Python, or of the one that is meant here."""
+        if self.python:
+            prefix = glob.escape(str(Path(self.python).parent.parent))
+            yield from self.files.find(f"{prefix}/lib/python3*/site-packages")
+        elif self.host and self.host.python:
+            yield str(self.host.python.purelib)
+
+    def of_wheels(self, pattern: str) -> str:
+        """A file of NVIDIA's wheels that are installed there; empty where none has it."""
+        found = (path for site in self.sites for path in self.files.find(f"{glob.escape(site)}/nvidia/{pattern}"))
+        return next(found, "")
+
+    def has(self, program: str) -> bool | None:
+        """Whether a program is on ``PATH``; ``None`` where it is not known."""
+        programs = self.host.programs if self.host else None
+        return None if programs is None else program in programs
+
+    def lacks(self, command: str) -> bool:
+        """Whether it begins with a program that is not there, or is for a project that this folder does not have."""
+        code = code_of(command)
+        started = {found["program"] for found in _START.finditer(code)}
+        if _CANDLE in code and (lock := self.files.text("Cargo.lock")) and _CANDLE_CRATE not in lock:
+            return True
+        return any(self.has(name) is False for name in started & _PROGRAMS)
+
+    def at_fault(self, command: str) -> bool:
+        """Whether it unsets a variable that is set here."""
+        unset = _UNSETS.match(code_of(command))
+        return bool(self.host and unset and not self.host.variables.keys().isdisjoint(unset[1].split()))
+
+    def faulty(self, hit: Hit) -> Sequence[str]:
+        """Variables that are set here and are what failed: the line has their value, or they name what is not there."""
+        if self.host is None:
+            return ()
+        compiles = not {"toolkits", "compilers"}.isdisjoint(hit.rule.host)
+        text = hit.line.text
+        return [
+            name
+            for name, value in self.host.variables.items()
+            if (compiles and name in self.host.dangling)
+            or (value and value.split()[0] in text.split("'") + text.split())
+        ]
+
+    def carried(self, command: str, tool: str) -> str:
+        """The command as it can be carried out here: by the Python, the installer and the rights that are there."""
+        code = code_of(command)
+        remark = command[len(code) :]
+        if self.has("sudo") is False:
+            code = code.replace("sudo ", "")
+        if not _MAKES.search(code) and (_PIP.search(code) or _PYTHON.search(code)):
+            code = self._in_environment(code, tool)
+        if code.startswith("uv ") and self.has("uv") is False:
+            code = f"pip install uv && {code}"
+        return code + remark
+
+    def _in_environment(self, code: str, tool: str) -> str:
+        """A command with pip or Python, for the environment that is meant, by the installer that is there."""
+        python = self.host.python if self.host else None
+        by_uv = _by(code, "uv pip")
+        if tool in _OUTSIDE_PYTHON and _OF_CUDA.search(code) and (tool == "cargo" or not (self.active or self.python)):
+            make, by = ("uv venv .cuda", by_uv) if self.has("uv") else ("python3 -m venv .cuda", code)
+            return f"{make} && . .cuda/bin/activate && {by}"
+        if self.python:
+            name = shlex.quote(self.python)
+            has_pip = bool(self.files.find(f"{glob.escape(str(Path(self.python).parent))}/pip"))
+            code = _by(code, f"{name} -m pip") if has_pip else _by(code, "uv pip", f" --python {name}")
+            return _PYTHON.sub(name, code)
+        if self.active and python:
+            return code if "pip" in python.installers else by_uv
+        if python is None and self.host is None:
+            return by_uv if self.uv else code
+        if not self.uv and self.has("pip") is not False:
+            return code
+        if " --system" in self.command:
+            return _by(code, "uv pip", " --system")
+        if python and python.found_by.startswith(_NEAREST):
+            return by_uv
+        return f"uv venv --allow-existing && . .venv/bin/activate && {by_uv}" if by_uv != code else code
+
+
+def _by(code: str, how: str, option: str = "") -> str:
+    """A command whose pip is another: ``uv pip`` has no cache of its own."""
+
+    def put(found: re.Match[str]) -> str:
+        if found[1].startswith("cache") and how.startswith("uv"):
+            return "uv cache clean"
+        return f"{how} {found[1]}{option}"
+
+    return _PIP.sub(put, code)

@@ -1,0 +1,223 @@
+"""What stands in the place of the names of a rule's texts: what the log, its packages and this machine say."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Iterable, Mapping
+
+from flashdepot.diagnose.explain.hint import SAFE
+from flashdepot.diagnose.explain.machine import (
+    Package,
+    cuda_wheel,
+    how_to_install,
+    named,
+    of_debian,
+    wheel_with,
+)
+from flashdepot.diagnose.explain.match import RuleOutcome
+from flashdepot.diagnose.explain.piece import Hit
+from flashdepot.diagnose.explain.rules import for_windows
+from flashdepot.diagnose.explain.shell import Shell
+from flashdepot.model.host import HostRecord
+
+SHOWN = 300
+"""Characters of a line, or of what it puts into a command, that are shown."""
+
+OURS = ("flash-attn", "flash-attn-3", "flash-attn-4")
+"""Packages in whose place flashdepot has something; the first is meant where a log speaks only of FlashAttention."""
+
+UNNAMED = "THE_PACKAGE"
+
+_JOB_BYTES = 7 * 10**9  # the largest unit needs 6.6 GB: benchmarks/README.md
+NAME = re.compile(r"\{(\w+)\}")
+
+TOOLS = {
+    **dict.fromkeys(("pip", "uv", "poetry", "pdm", "pixi", "maturin", "python", "torchrun", "server"), "python"),
+    **{name: name for name in ("cargo", "conda", "cmake", "git", "compiler")},
+}
+"""Whose commands help where a step is of that tool."""
+_OPTIONS = ("option", "other", "clap", "flag", "choice", "msvc", "gnu")
+_OF_TORCH = frozenset({*OURS, UNNAMED, "torch", "torchvision", "torchaudio", "triton"})
+"""What an upgrade by itself breaks, or compiles for an hour."""
+_OF_GIT = "fatal: "
+_IN_LINE = {
+    "path": re.compile(r"(?:^|[\s'\"`(=])(/(?!usr/bin|bin/)[^\s'\"`:,;)]+)"),
+    "url": re.compile(r"https?://[^\s'\"`,;)]+"),
+}
+_REQUIREMENT = re.compile(
+    r"(?<![\w.-])([A-Za-z][\w.-]*(?:\[[\w,]+\])?(?: ?(?:[<>=!~]=|[<>]) ?\d[\w.*]*,?)+)(?=['\"`\s;:.)]|$)"
+)
+UNKNOWN = {"path": ".", "folder": ".", "url": "THE_URL"}
+"""What stands for what a line does not name."""
+
+
+def package_meant(outcome: RuleOutcome) -> Package:
+    """What advice speaks of where no line names a package."""
+    return named(OURS[0] if outcome.flash else UNNAMED)
+
+
+def shortened(text: str) -> str:
+    """A text without its middle, where it is long."""
+    return text if len(text) <= SHOWN else text[: SHOWN // 2] + " ... " + text[-SHOWN // 2 :]
+
+
+def fill(text: str, values: Mapping[str, str], quoted: Iterable[str] = (), unknown: str = "<{}>") -> str:
+    """Put values in place of names in braces; a name without a value stays.
+
+    :param quoted: names whose values come from a log, and are quoted where a shell would take them for more than a word.
+    :param unknown: how a name without a value is written.
+    """
+
+    def value(found: re.Match[str]) -> str:
+        name = found[1]
+        if name not in values:
+            return unknown.format(name.replace("_", " "))
+        return shlex.quote(shortened(values[name])) if name in quoted else values[name]
+
+    return NAME.sub(value, text)
+
+
+def tool_of(hit: Hit, outcome: RuleOutcome, package: Package) -> str:
+    """Whose commands help: those of what began the work, of what the line's step runs, or of Python, which most logs are of.
+
+    A compiler's own log is that of a package where it speaks of one: its command line is not the user's.
+    """
+    step, steps = hit.step, outcome.steps
+    tools = [step.installer, step.tool] if step else []
+    if outcome.cargo:
+        return "cargo"
+    if hit.line.text.startswith(_OF_GIT) or "git" in tools:
+        return "git"
+    known = [TOOLS[name] for name in (*tools, *(one.installer or one.tool for one in steps)) if name in TOOLS]
+    if package.name == UNNAMED:
+        return next((name for name in known if name != "compiler"), known[0] if known else "python")
+    return "conda" if known[:1] == ["conda"] else "python"
+
+
+def failed_command(outcome: RuleOutcome, tool: str) -> str:
+    """The command that failed, where the log or the user has it, and it may be said again."""
+    said = [step.command for step in outcome.steps if TOOLS.get(step.tool) == tool and step.command]
+    fits = said and SAFE.fullmatch(said[-1]) and len(said[-1]) < SHOWN // 2
+    return said[-1] if fits and not said[-1].endswith("successfully.") else ""
+
+
+def values_of(hit: Hit, outcome: RuleOutcome, package: Package, tool: str, shell: Shell) -> Mapping[str, str]:
+    """All that is known, by the names that rules have for it."""
+    usual = {"jobs": "2", "room": "/other/disk", "cuda_release": "==13.*"}
+    if outcome.windows or shell.host is None:
+        cuda = "%CUDA_PATH%" if outcome.windows else "/usr/local/cuda"
+        usual |= {"cuda_home": cuda, "other_cuda_home": cuda}
+    values = {**usual, **_of_host(shell.host), **_of_log(outcome), **package.values, **hit.groups}
+    values |= _of_cuda(shell, outcome)
+    values |= wheel_with(hit.groups.get("library") or hit.groups.get("symbol", "").lstrip("_"))
+    values |= _in_line(hit.line.text)
+    values["install"] = how_to_install(values["module"])
+    top = values["module"].partition(".")[0]
+    if top in sys.stdlib_module_names:
+        values["own_module"] = top
+    asking = (hit.step and hit.step.package) or UNNAMED
+    values["asking"] = asking if asking == UNNAMED else named(asking).name
+    values["both"] = _both(values["asking"], UNNAMED if top in sys.stdlib_module_names else named(top).name)
+    pair = [name for name in values["both"].split() if name not in _OF_TORCH]
+    values |= {"pair": " ".join(pair)} if pair and asking != UNNAMED else {}
+    for name in ("header", "library", "tool", "program"):
+        values |= of_debian(hit.groups.get(name, ""))
+    values |= cuda_wheel(hit.groups.get("header", ""))
+    option = next((hit.groups[name] for name in _OPTIONS if name in hit.groups), "")
+    values |= {"option": option} if option else {}
+    values |= {name: values[name].lower() for name in ("program", "tool") if name in values}
+    values["low"] = values.get("name", UNNAMED).lower()
+    values["again"] = failed_command(outcome, tool) or _usual_command(tool, package)
+    values["for_gpu"] = _for_gpu(values, tool, package)
+    if outcome.windows:
+        values |= {name: for_windows(values[name]) for name in ("rebuild", "install", "for_gpu")}
+    return values
+
+
+def _usual_command(tool: str, package: Package) -> str:
+    usual = {
+        "cargo": "cargo build",
+        "cmake": "cmake -S . -B build",
+        "compiler": "nvcc ...",
+        "conda": "conda install ...",
+    }
+    return usual.get(tool, f"pip install {package.name} --no-build-isolation")
+
+
+def _for_gpu(values: Mapping[str, str], tool: str, package: Package) -> str:
+    """The command that failed, for one architecture: that of the GPU, or the oldest that these kernels are for."""
+    arch, capability, again = values.get("gpu_arch", "80"), values.get("gpu_capability", "8.0"), values["again"]
+    if tool == "cargo":
+        return f"CUDA_COMPUTE_CAP={arch} {again}"
+    if tool == "cmake":
+        again = re.sub(r" -DCMAKE_CUDA_ARCHITECTURES=\S*", "", again)
+        return f"rm -rf build; {again} -DCMAKE_CUDA_ARCHITECTURES={arch}"
+    if tool == "compiler":
+        return f"nvcc -gencode arch=compute_{arch},code=sm_{arch} ..."
+    flash = f"FLASH_ATTN_CUDA_ARCHS={arch} " if package.name in OURS else ""
+    return f"{flash}TORCH_CUDA_ARCH_LIST={capability} {again}"
+
+
+def _both(asking: str, asked: str) -> str:
+    """The names of two packages that should be of one time; torch, which takes long, only by itself."""
+    names = [name for name in dict.fromkeys((asking, asked)) if name not in ("torch", UNNAMED)]
+    return " ".join(names) or (UNNAMED if UNNAMED in (asking, asked) else "torch")
+
+
+def _in_line(text: str) -> dict[str, str]:
+    """The last path and address that a line names, or what stands for them, and the first requirement."""
+    found = {name: match[-1] for name, pattern in _IN_LINE.items() if (match := pattern.findall(text))}
+    if (asked := _REQUIREMENT.search(text)) is not None:
+        found["requirement"] = asked[1].rstrip(",")
+    if "path" in found:
+        found["folder"] = found["path"].rpartition("/")[0] or "/"
+    return {**UNKNOWN, **found}
+
+
+def _of_log(outcome: RuleOutcome) -> dict[str, str]:
+    """What the log says of its own machine, which comes before what is known of this one."""
+    gpus = {gpu for gpu in outcome.facts.gpus.values() if gpu is not None}
+    if len(gpus) != 1 or None in outcome.facts.gpus.values():
+        return {}
+    gpu = gpus.pop()
+    return {"gpu": next(iter(outcome.facts.gpus)), "gpu_arch": str(gpu), "gpu_capability": gpu.dotted}
+
+
+def _of_host(host: HostRecord | None) -> dict[str, str]:
+    if host is None:
+        return {}
+    values = {"jobs": str(max(1, min(host.cores, host.memory // _JOB_BYTES)))} if host.memory else {}
+    if host.gpus:
+        values["gpu"] = host.gpus[0].name
+        values["gpu_arch"] = str(host.gpus[0].architecture)
+        values["gpu_capability"] = host.gpus[0].architecture.dotted
+    if host.toolkits:
+        values["cuda_home"] = host.toolkits[0].root
+        values["cuda_release"] = "=={}.{}.*".format(*host.toolkits[0].version.numbers)
+    if len(host.toolkits) > 1:
+        values["other_cuda_home"] = host.toolkits[1].root
+    if host.compilers:
+        values["compiler"] = host.compilers[0].path
+    if host.driver:
+        values["driver"] = str(host.driver)
+    if host.disks:
+        values["room"] = max((disk for disk in host.disks if disk.use != "depot"), key=lambda disk: disk.free).path
+    return values
+
+
+_LOCAL = re.compile(r"\+cu(\d+)(\d)$")
+
+
+def _of_cuda(shell: Shell, outcome: RuleOutcome) -> dict[str, str]:
+    """Where parts of CUDA lie on this machine, and which CUDA torch was built with."""
+    values = {}
+    torch = shell.host.python.torch if shell.host and shell.host.python else None
+    if found := _LOCAL.search(outcome.facts.torch):
+        values["torch_cuda"] = f"{found[1]}.{found[2]}"
+    elif torch and torch.cuda and not shell.python:
+        values["torch_cuda"] = "{}.{}".format(*torch.cuda.numbers)
+    if nvcc := shell.of_wheels("*/bin/nvcc"):
+        values["wheel_cuda_home"] = nvcc.removesuffix("/bin/nvcc")
+    return values
