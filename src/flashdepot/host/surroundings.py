@@ -92,19 +92,21 @@ def variables(environment: Mapping[str, str] = os.environ) -> Mapping[str, str]:
     return {name: environment[name] for name in VARIABLES if name in environment}
 
 
-_COMPILERS = ("CC", "CXX", "CUDACXX", "CUDAHOSTCXX", "NVCC", "NVCC_CCBIN")
-_PLACES = (
+COMPILERS = ("CC", "CXX", "CUDACXX", "CUDAHOSTCXX", "NVCC", "NVCC_CCBIN")
+PLACES = (
     "TMPDIR", "CUDA_HOME", "CUDA_PATH", "CUDA_ROOT", "CUDA_TOOLKIT_ROOT_DIR", "CUDAToolkit_ROOT", "LIBTORCH", "LIBCLANG_PATH",
     "CMAKE_TOOLCHAIN_FILE", "PYTHONHOME", "PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE",
     "GIT_SSL_CAINFO", "CARGO_HTTP_CAINFO",
 )  # fmt: skip
 
+"""Variables that name a folder or a file."""
+
 
 def dangling(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """Variables that name a program (its first word), a folder or a file, and nothing is there; ``TMPDIR`` must be a folder."""
-    named = [(name, environment[name]) for name in _PLACES if environment.get(name)]
+    named = [(name, environment[name]) for name in PLACES if environment.get(name)]
     gone = [name for name, place in named if not (Path(place).is_dir() if name == "TMPDIR" else Path(place).exists())]
-    programs_ = {name: environment[name] for name in _COMPILERS if environment.get(name, "").strip()}
+    programs_ = {name: environment[name] for name in COMPILERS if environment.get(name, "").strip()}
     # NVCC_CCBIN may be the folder of a compiler (nvcc manual, --compiler-bindir).
     return (*gone, *(n for n, p in programs_.items() if not shutil.which(p.split()[0]) and not Path(p).exists()))
 

@@ -28,7 +28,7 @@ def explain(log: BinaryIO, host: HostRecord | None = None, command: str = "", fi
 
     :param host: the machine that the advice is for; ``None`` keeps it general.
     :param command: what wrote the log, as a shell takes it, where that is known.
-    :param files: the files of that machine, where they can be looked at.
+    :param files: the files of that machine, where they can be read.
     """
     outcome = match(load_rules(), read_chunks(log), command)
     return make_report(outcome, Shell(outcome, host, files))

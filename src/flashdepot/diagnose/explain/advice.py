@@ -29,8 +29,8 @@ _COMMANDS = {
     "compiler": re.compile(r"nvcc -|g\+\+ -"),
     "cargo": re.compile(r"cargo |CARGO_|RUSTFLAGS=|CUDARC_|eval .*cargo "),
 }
-_TOOLKIT = "pip install 'cuda-toolkit["
-"""How a command begins that brings CUDA's compiler or headers, which is for every tool's logs."""
+_BRINGS_CUDA = re.compile(r"pip install '?(?:cuda-toolkit|nvidia-)")
+"""How a command begins that brings parts of CUDA, which is for every tool's logs."""
 _SETTINGS = re.compile(r"(?:[A-Z][A-Z0-9_]*=\S* )*")
 _PART = re.compile(r"\s*(?:;|&&|\|\|?)\s+")
 _LOOKS = re.compile(
@@ -54,6 +54,10 @@ _SWITCH = re.compile(r"(?:set )?\bFLASH_ATTENTION_(?=FORCE|SKIP)")
 _SWITCHES = {"causal-conv1d": "CAUSAL_CONV1D_", "mamba-ssm": "MAMBA_"}
 """Packages that have flash-attn's switches, with another beginning."""
 _THEN_UNNAMED = re.compile(r" (?:&&|;) (?:uv )?pip install (?:-\S+ )*THE_PACKAGE[^&;#]*(?=$|   #)")
+
+_UNNAMED = re.compile(r"\b(?:uv )?pip install ((?:-\S+ )*)THE_PACKAGE((?: -\S+)*)")
+_INSTALLS = re.compile(r"\bpip install |\buv (?:pip install|add|sync)\b")
+_BUILD_FOLDER = re.compile(r" -B ?(\S+)")
 
 _INSTALL = "flashdepot install   # a wheel that fits this environment, or ours, which links no torch; verified before it is imported"
 _LINK_CANDLE = "link candle"
@@ -98,7 +102,8 @@ class Advice:
             advice = [for_windows(command) for command in advice if not is_for_posix(command)] or advice
         advice = [command for command in advice if self._is_ours or not _OURS_BUILDS.match(command)]
         advice = [command for command in advice if outcome.candle or _LINK_CANDLE not in command] or advice
-        fix = [fill(command, self.values, quoted=(*self.hit.groups, *UNKNOWN, "requirement")) for command in advice]
+        values = {**dict.fromkeys(("hidden", "bundle", "proxy"), "one is set here"), **self.values}
+        fix = [fill(command, values, quoted=(*self.hit.groups, *UNKNOWN, "requirement")) for command in advice]
         fix = [text.replace(" --arch <gpu arch>", "") for text in self._of_this_tool(fix, advice)]
         return [text for text in fix if not _LEFT.search(code_of(text))] or fix
 
@@ -117,14 +122,25 @@ class Advice:
         return [_LINK if outcome.cargo else _INSTALL]
 
     def _carried(self, command: str) -> str:
-        return _THEN_UNNAMED.sub("", self.shell.carried(command, self.tool))
+        """The command for this machine; what it installs by no name is what the failed command installs; CMake forgets what it found."""
+        failed = failed_command(self.outcome, self.tool)
+        if _INSTALLS.search(failed) and (unnamed := _UNNAMED.search(command)):
+            options = [word for word in unnamed[1].split() + unnamed[2].split() if word not in failed.split()]
+            command = _UNNAMED.sub(lambda _: " ".join([failed, *options]), command)
+        command = _THEN_UNNAMED.sub("", self.shell.carried(command, self.tool))
+        code = code_of(command)
+        folder = _BUILD_FOLDER.search(failed) if self.tool == "cmake" and _RUNS.match(code) else None
+        if folder and "rm -rf" not in code and folder[1] not in code:
+            command = f"{code} && rm -rf {folder[1]}/CMakeCache.txt {folder[1]}/CMakeFiles{command[len(code) :]}"
+        return command
 
     def _of_what_was_found(self, advice: Sequence[str]) -> Sequence[str]:
         """Advice without what is for another thing of the rule's than the one that the log names."""
         patterns = (*self.hit.rule.patterns, *self.hit.rule.likely, *self.hit.rule.details)
         things = {name for pattern in patterns for name in pattern.groups} | {*WHEELS, "requirement"}
         lacking = things - self.values.keys()
-        return [command for command in advice if lacking.isdisjoint(NAME.findall(command))] or advice
+        here = [c for c in advice if lacking.isdisjoint(NAME.findall(c)) or self.shell.at_fault(c)]
+        return here or advice
 
     def _of_this_tool(self, fix: Sequence[str], advice: Sequence[str]) -> Sequence[str]:
         """Commands without those of other tools: pip's help nobody who runs CMake, nor cargo's who runs pip.
@@ -143,7 +159,7 @@ class Advice:
         kept = [
             c
             for c, raw in zip(fix, advice, strict=True)
-            if c.startswith(_TOOLKIT) or not (is_of_other(c) and found.isdisjoint(NAME.findall(raw)))
+            if _BRINGS_CUDA.match(c) or not (is_of_other(c) and found.isdisjoint(NAME.findall(raw)))
         ]
         return kept or fix
 

@@ -32,7 +32,30 @@ _OF_CUDA = re.compile(
     r"(?:lib)?(cublas|cudart|cudnn|cufft|cufile|cupti|curand|cusolver|cusparse|nccl|nvjitlink|nvrtc|nvshmem)(?:.*\.so\.(\d+))?"
 )
 _PARTS = {"cudart": "cuda_runtime", "nvrtc": "cuda_nvrtc", "cupti": "cuda_cupti"}
-WHEELS = ("wheel", "own_wheel", "driver_library", "debian", "cuda_part", "other_cuda_home", "own_module", "pair")
+WHEELS = (
+    "wheel",
+    "own_wheel",
+    "driver_library",
+    "debian",
+    "cuda_part",
+    "other_cuda_home",
+    "own_module",
+    "pair",
+    "cuda_home",
+    "torch_cuda",
+    "nvcc_cuda",
+    "toolkit",
+    "no_toolkit",
+    "newer_torch",
+    "old_cuda",
+    "wheel_toolkit",
+    "header_folder",
+    "library_folder",
+    "library_links",
+    "plain",
+    "newest",
+    "cuda_feature",
+)
 """What advice names only where it is known: what brings a missing library, header or program, another toolkit than the one at
 fault, and a module of Python itself."""
 _READ = 100

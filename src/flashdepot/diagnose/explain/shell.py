@@ -1,7 +1,7 @@
 """What commands meet where the failed one ran: a Python and its installer, programs, a CUDA toolkit, variables.
 
-A command presupposes some of them. What each presupposes, whether it is there, and how it is written so that it can be
-carried out as it is printed, is decided here and nowhere else.
+A command presupposes some of them. What each presupposes, whether it is there, and how it is written so that it runs as it
+is printed, is decided here and nowhere else.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from flashdepot.diagnose.explain.match import RuleOutcome
 from flashdepot.diagnose.explain.piece import Hit
 from flashdepot.diagnose.explain.rules import code_of
 from flashdepot.files.disk import text_of
+from flashdepot.host.surroundings import PLACES
 from flashdepot.model.host import HostRecord
 
 
@@ -28,7 +29,7 @@ class Files:
 
     def find(self, pattern: str) -> Sequence[str]:
         """The paths that fit a pattern of :mod:`glob`, in which ``~`` and variables may stand, sorted."""
-        place = os.path.expandvars(os.path.expanduser(pattern))  # noqa: PTH111  (a pattern is no path)
+        place = os.path.expandvars(os.path.expanduser(pattern))  # noqa: PTH111  (a pattern)
         return sorted(glob.glob(place)) if self._here else ()  # noqa: PTH207  (as it is spelled, also relative)
 
     def text(self, path: str) -> str:
@@ -57,6 +58,9 @@ _OF_CUDA = re.compile(r"\bpip install [^&;]*(?:cuda-toolkit|nvidia-)")
 _START = re.compile(r"(?:^|(?:&&|;|\|) +)(?:[A-Z][A-Z0-9_]*=\S* |sudo )*(?P<program>[a-z][\w-]*)(?= |$)")
 _PROGRAMS = frozenset({"conda", "apt", "dnf", "docker"})
 """Programs that a command may begin with and that are there or not; a record says the place of each."""
+_OF_RELEASE = re.compile(r"--python (3\.\d+)\b")
+_SETTINGS = re.compile(r"(^|&& )((?:[A-Z][A-Z0-9_]*=\S+ )*[A-Z][A-Z0-9_]*=\S+) (?=(?:pip|uv|cargo|cmake) )")
+"""What is set for a command only: the command that failed needs it as well."""
 _UNSETS = re.compile(r"unset ((?:[A-Za-z_]+ ?)+)")
 _CANDLE = "link candle"
 _CANDLE_CRATE = 'name = "candle-flash-attn'
@@ -113,9 +117,10 @@ class Shell:
         return any(self.has(name) is False for name in started & _PROGRAMS)
 
     def at_fault(self, command: str) -> bool:
-        """Whether it unsets a variable that is set here."""
+        """Whether it unsets a variable that is set here, or, of those that name a place, one that names none."""
         unset = _UNSETS.match(code_of(command))
-        return bool(self.host and unset and not self.host.variables.keys().isdisjoint(unset[1].split()))
+        names = self.host.variables.keys() & set(unset[1].split()) if self.host and unset else set()
+        return any(name not in PLACES or (self.host and name in self.host.dangling) for name in names)
 
     def faulty(self, hit: Hit) -> Sequence[str]:
         """Variables that are set here and are what failed: the line has their value, or they name what is not there."""
@@ -131,16 +136,25 @@ class Shell:
         ]
 
     def carried(self, command: str, tool: str) -> str:
-        """The command as it can be carried out here: by the Python, the installer and the rights that are there."""
+        """The command as it runs here: by the Python, the installer and the rights that are there."""
         code = code_of(command)
         remark = command[len(code) :]
         if self.has("sudo") is False:
             code = code.replace("sudo ", "")
         if not _MAKES.search(code) and (_PIP.search(code) or _PYTHON.search(code)):
             code = self._in_environment(code, tool)
+        code = _OF_RELEASE.sub(self._interpreter, code)
         if code.startswith("uv ") and self.has("uv") is False:
             code = f"pip install uv && {code}"
+        if self.command:
+            code = _SETTINGS.sub(r"\1export \2 && ", code)
         return code + remark
+
+    def _interpreter(self, release: re.Match[str]) -> str:
+        """A release of Python, or its interpreter where pyenv hides it from uv, which would download another."""
+        kept = (f"{place}/versions/{release[1]}.*/bin/python{release[1]}" for place in ("$PYENV_ROOT", "~/.pyenv"))
+        found = next((path for pattern in kept for path in self.files.find(pattern)), "")
+        return f"--python {found}" if found else release[0]
 
     def _in_environment(self, code: str, tool: str) -> str:
         """A command with pip or Python, for the environment that is meant, by the installer that is there."""

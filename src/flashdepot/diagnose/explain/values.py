@@ -1,4 +1,4 @@
-"""What stands in the place of the names of a rule's texts: what the log, its packages and this machine say."""
+"""What replaces the names of a rule's texts: what the log, its packages and this machine say."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Iterable, Mapping
 
+from flashdepot.diagnose.explain.cuda import cuda_values
 from flashdepot.diagnose.explain.hint import SAFE
 from flashdepot.diagnose.explain.machine import (
     Package,
@@ -49,6 +50,14 @@ _IN_LINE = {
 _REQUIREMENT = re.compile(
     r"(?<![\w.-])([A-Za-z][\w.-]*(?:\[[\w,]+\])?(?: ?(?:[<>=!~]=|[<>]) ?\d[\w.*]*,?)+)(?=['\"`\s;:.)]|$)"
 )
+_LOCAL = re.compile(r"\b([A-Za-z][\w.-]*==\d[\w.]*)\+\w")
+_VERSIONS = re.compile(
+    r"\(from versions: (?:.*, )?(\d[\w.]*)\)|candidate versions found which didn.t match: (\d[\w.]*)"
+)
+"""The newest of the versions that pip and cargo list."""
+_CUDA_FEATURE = re.compile(r"\bcuda-(1\d{4})\b")
+_OLDER_CUDA = 12080
+"""The release of CUDA, as cudarc spells it, that every toolkit and driver of the last years serves."""
 UNKNOWN = {"path": ".", "folder": ".", "url": "THE_URL"}
 """What stands for what a line does not name."""
 
@@ -105,12 +114,12 @@ def failed_command(outcome: RuleOutcome, tool: str) -> str:
 
 def values_of(hit: Hit, outcome: RuleOutcome, package: Package, tool: str, shell: Shell) -> Mapping[str, str]:
     """All that is known, by the names that rules have for it."""
-    usual = {"jobs": "2", "room": "/other/disk", "cuda_release": "==13.*"}
+    usual = {"jobs": "2", "room": "/other/disk", "cuda_release": "==13.0.*"}
     if outcome.windows or shell.host is None:
         cuda = "%CUDA_PATH%" if outcome.windows else "/usr/local/cuda"
         usual |= {"cuda_home": cuda, "other_cuda_home": cuda}
     values = {**usual, **_of_host(shell.host), **_of_log(outcome), **package.values, **hit.groups}
-    values |= _of_cuda(shell, outcome)
+    values |= cuda_values(shell, outcome, hit.groups)
     values |= wheel_with(hit.groups.get("library") or hit.groups.get("symbol", "").lstrip("_"))
     values |= _in_line(hit.line.text)
     values["install"] = how_to_install(values["module"])
@@ -124,7 +133,7 @@ def values_of(hit: Hit, outcome: RuleOutcome, package: Package, tool: str, shell
     values |= {"pair": " ".join(pair)} if pair and asking != UNNAMED else {}
     for name in ("header", "library", "tool", "program"):
         values |= of_debian(hit.groups.get(name, ""))
-    values |= cuda_wheel(hit.groups.get("header", ""))
+    values |= cuda_wheel(hit.groups.get("header") or hit.groups.get("library", ""))
     option = next((hit.groups[name] for name in _OPTIONS if name in hit.groups), "")
     values |= {"option": option} if option else {}
     values |= {name: values[name].lower() for name in ("program", "tool") if name in values}
@@ -171,6 +180,12 @@ def _in_line(text: str) -> dict[str, str]:
     found = {name: match[-1] for name, pattern in _IN_LINE.items() if (match := pattern.findall(text))}
     if (asked := _REQUIREMENT.search(text)) is not None:
         found["requirement"] = asked[1].rstrip(",")
+    if (local := _LOCAL.search(text)) is not None:
+        found["plain"] = local[1]
+    if (there := _VERSIONS.search(text)) is not None:
+        found["newest"] = there[1] or there[2]
+    if numbers := sorted(map(int, _CUDA_FEATURE.findall(text))):
+        found["cuda_feature"] = f"cuda-{next((n for n in reversed(numbers) if n <= _OLDER_CUDA), numbers[0])}"
     if "path" in found:
         found["folder"] = found["path"].rpartition("/")[0] or "/"
     return {**UNKNOWN, **found}
@@ -204,20 +219,4 @@ def _of_host(host: HostRecord | None) -> dict[str, str]:
         values["driver"] = str(host.driver)
     if host.disks:
         values["room"] = max((disk for disk in host.disks if disk.use != "depot"), key=lambda disk: disk.free).path
-    return values
-
-
-_LOCAL = re.compile(r"\+cu(\d+)(\d)$")
-
-
-def _of_cuda(shell: Shell, outcome: RuleOutcome) -> dict[str, str]:
-    """Where parts of CUDA lie on this machine, and which CUDA torch was built with."""
-    values = {}
-    torch = shell.host.python.torch if shell.host and shell.host.python else None
-    if found := _LOCAL.search(outcome.facts.torch):
-        values["torch_cuda"] = f"{found[1]}.{found[2]}"
-    elif torch and torch.cuda and not shell.python:
-        values["torch_cuda"] = "{}.{}".format(*torch.cuda.numbers)
-    if nvcc := shell.of_wheels("*/bin/nvcc"):
-        values["wheel_cuda_home"] = nvcc.removesuffix("/bin/nvcc")
     return values

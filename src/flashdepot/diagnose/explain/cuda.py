@@ -1,0 +1,69 @@
+"""CUDA for a command: where its compiler, headers and libraries are on this machine, and else the command that brings them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+
+from flashdepot.diagnose.explain.match import RuleOutcome
+from flashdepot.diagnose.explain.shell import Shell
+
+_LOCAL = re.compile(r"\+cu(\d+)(\d)$")
+_OF_PYPI = "13"
+"""The major release of CUDA whose nvcc is on PyPI: older wheels have no nvcc."""
+_RELEASE = "13.0"
+"""What is brought where nothing names a release: today's packages know it."""
+
+_IN_WHEELS = "$(python -c 'import nvidia.cu13 as m; print(list(m.__path__)[0])')"
+_POINT = (
+    "export CUDA_HOME={home} && export PATH=$CUDA_HOME/bin:$PATH LIBRARY_PATH=$CUDA_HOME/lib"
+    " && ln -sf libcudart.so.13 $CUDA_HOME/lib/libcudart.so"
+)
+"""How builds find a toolkit of wheels, which have no library without a number in its name."""
+_LINKS = "for f in {folder}/lib*.so.*; do ln -sf $f ${{f%%.so.*}}.so; done"
+
+
+def cuda_values(shell: Shell, outcome: RuleOutcome, groups: Mapping[str, str]) -> dict[str, str]:
+    """The values that advice may name of CUDA; what is not there has none.
+
+    ``toolkit`` is the command that brings nvcc, or points at the one that is there, and ``no_toolkit`` the same where none is;
+    ``newer_torch`` goes before it where torch is of a CUDA whose nvcc is not on PyPI.
+    """
+    values = {}
+    if torch_cuda := groups.get("torch_cuda") or _cuda_of_torch(shell, outcome):
+        values["torch_cuda"] = torch_cuda
+    host = shell.host
+    if host and host.toolkits:
+        values["nvcc_cuda"] = groups.get("nvcc_cuda") or "{}.{}".format(*host.toolkits[0].version.numbers)
+    release = torch_cuda if torch_cuda.startswith(f"{_OF_PYPI}.") else _RELEASE
+    bring = f"pip install 'cuda-toolkit[nvcc,crt,nvvm,cccl,cudart]=={release}.*' && {_POINT.format(home=_IN_WHEELS)}"
+    old = torch_cuda if torch_cuda and not torch_cuda.startswith(f"{_OF_PYPI}.") else ""
+    if nvcc := shell.of_wheels("*/bin/nvcc"):
+        home = shlex.quote(nvcc.removesuffix("/bin/nvcc"))
+        values["toolkit"] = values["wheel_toolkit"] = _POINT.format(home=home)
+    elif host and host.toolkits and "/nvidia/" not in host.toolkits[0].root:
+        root = host.toolkits[0].root
+        values["toolkit"] = f"export CUDA_HOME={root} PATH={root}/bin:$PATH"
+    elif old:
+        values |= {"old_cuda": old, "newer_torch": f"pip install -U torch && {bring}"}
+    else:
+        values["toolkit"] = bring
+        values |= {"no_toolkit": bring} if host else {}
+    if header := groups.get("header"):
+        found = shell.of_wheels(f"*/include/{header}")
+        values |= {"header_folder": shlex.quote(found.removesuffix(f"/{header}"))} if found else {}
+    library = (groups.get("library") or groups.get("lib") or "").removeprefix("lib").partition(".")[0]
+    if library and (found := shell.of_wheels(f"*/lib/lib{library}.so*")):
+        folder = shlex.quote(str(PurePosixPath(found).parent))
+        values |= {"library_folder": folder, "library_links": _LINKS.format(folder=folder)}
+    return values
+
+
+def _cuda_of_torch(shell: Shell, outcome: RuleOutcome) -> str:
+    """The CUDA release of the torch that the log names, or that is in the environment that is meant; empty if not known."""
+    if found := _LOCAL.search(outcome.facts.torch):
+        return f"{found[1]}.{found[2]}"
+    torch = shell.host.python.torch if shell.host and shell.host.python and not shell.python else None
+    return "{}.{}".format(*torch.cuda.numbers) if torch and torch.cuda else ""
