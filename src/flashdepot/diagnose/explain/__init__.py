@@ -16,7 +16,7 @@ from flashdepot.diagnose.explain.lines import read_chunks
 from flashdepot.diagnose.explain.match import match
 from flashdepot.diagnose.explain.report import Cause, LogReport, make_report
 from flashdepot.diagnose.explain.rules import load_rules
-from flashdepot.diagnose.explain.shell import NOWHERE, Files, Shell
+from flashdepot.diagnose.explain.shell import NOWHERE, Files, UserShell
 from flashdepot.errors import CompileError
 from flashdepot.model.host import HostRecord
 
@@ -31,7 +31,7 @@ def explain(log: BinaryIO, host: HostRecord | None = None, command: str = "", fi
     :param files: the files of that machine, where they can be read.
     """
     outcome = match(load_rules(), read_chunks(log), command)
-    return make_report(outcome, Shell(outcome, host, files))
+    return make_report(outcome, UserShell(outcome, host, files))
 
 
 def explained(error: CompileError, host: HostRecord) -> CompileError:

@@ -10,7 +10,7 @@ from flashdepot.diagnose.explain.machine import WHEELS
 from flashdepot.diagnose.explain.match import RuleOutcome
 from flashdepot.diagnose.explain.piece import Hit
 from flashdepot.diagnose.explain.rules import RANKS, LogRule, code_of, for_windows, is_for_posix
-from flashdepot.diagnose.explain.shell import Shell
+from flashdepot.diagnose.explain.shell import OF_CUDA, UserShell
 from flashdepot.diagnose.explain.values import (
     NAME,
     OURS,
@@ -67,7 +67,7 @@ _LINK = "flashdepot link candle --write --get   # prebuilt kernels in place of t
 class Advice:
     """What is said of one hit: ``values`` fill its rule's texts, ``commands`` are those that help, in the order to try them."""
 
-    def __init__(self, hit: Hit, outcome: RuleOutcome, shell: Shell) -> None:
+    def __init__(self, hit: Hit, outcome: RuleOutcome, shell: UserShell) -> None:
         self.hit, self.outcome, self.shell = hit, outcome, shell
         self.package = hit.package or package_meant(outcome)
         self.tool = tool_of(hit, outcome, self.package)
@@ -80,7 +80,9 @@ class Advice:
         own = sorted(map(self._carried, self._of_rule()), key=self._place)
         faulty = self.shell.faulty(self.hit)
         if faulty and not any(self.shell.at_fault(command) for command in own):
-            own = [f"unset {' '.join(faulty)}   # what is set there is at fault; then the same command", *own]
+            other = self.values.get("toolkit", "") if OF_CUDA.intersection(faulty) else ""
+            unset = " && ".join(filter(None, [f"unset {' '.join(faulty)}", other]))
+            own = [self._carried(f"{unset}   # what is set there is at fault; then the same command"), *own]
         hints = near(self.outcome.hints, self.hit.line.number)
         named_there = commands_in(hints, failed_command(self.outcome, self.tool) or "THE_COMMAND")
         said = [f"{command}   # as the log itself says" for command in named_there if not _OF_OURS.search(command)]

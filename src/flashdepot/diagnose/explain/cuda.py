@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 
 from flashdepot.diagnose.explain.match import RuleOutcome
-from flashdepot.diagnose.explain.shell import Shell
+from flashdepot.diagnose.explain.shell import UserShell
+from flashdepot.model.target import Version
 
 _LOCAL = re.compile(r"\+cu(\d+)(\d)$")
 _OF_PYPI = "13"
@@ -25,7 +26,7 @@ _POINT = (
 _LINKS = "for f in {folder}/lib*.so.*; do ln -sf $f ${{f%%.so.*}}.so; done"
 
 
-def cuda_values(shell: Shell, outcome: RuleOutcome, groups: Mapping[str, str]) -> dict[str, str]:
+def cuda_values(shell: UserShell, outcome: RuleOutcome, groups: Mapping[str, str]) -> dict[str, str]:
     """The values that advice may name of CUDA; what is not there has none.
 
     ``toolkit`` is the command that brings nvcc, or points at the one that is there, and ``no_toolkit`` the same where none is;
@@ -36,7 +37,7 @@ def cuda_values(shell: Shell, outcome: RuleOutcome, groups: Mapping[str, str]) -
         values["torch_cuda"] = torch_cuda
     host = shell.host
     if host and host.toolkits:
-        values["nvcc_cuda"] = groups.get("nvcc_cuda") or "{}.{}".format(*host.toolkits[0].version.numbers)
+        values["nvcc_cuda"] = groups.get("nvcc_cuda") or minor(host.toolkits[0].version)
     release = torch_cuda if torch_cuda.startswith(f"{_OF_PYPI}.") else _RELEASE
     bring = f"pip install 'cuda-toolkit[nvcc,crt,nvvm,cccl,cudart]=={release}.*' && {_POINT.format(home=_IN_WHEELS)}"
     old = torch_cuda if torch_cuda and not torch_cuda.startswith(f"{_OF_PYPI}.") else ""
@@ -61,9 +62,14 @@ def cuda_values(shell: Shell, outcome: RuleOutcome, groups: Mapping[str, str]) -
     return values
 
 
-def _cuda_of_torch(shell: Shell, outcome: RuleOutcome) -> str:
+def _cuda_of_torch(shell: UserShell, outcome: RuleOutcome) -> str:
     """The CUDA release of the torch that the log names, or that is in the environment that is meant; empty if not known."""
     if found := _LOCAL.search(outcome.facts.torch):
         return f"{found[1]}.{found[2]}"
     torch = shell.host.python.torch if shell.host and shell.host.python and not shell.python else None
-    return "{}.{}".format(*torch.cuda.numbers) if torch and torch.cuda else ""
+    return minor(torch.cuda) if torch and torch.cuda else ""
+
+
+def minor(version: Version) -> str:
+    """``13.0`` of 13.0.88 or 13."""
+    return "{}.{}".format(*(*version.numbers, 0)[:2])

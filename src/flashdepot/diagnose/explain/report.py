@@ -16,7 +16,7 @@ from flashdepot.diagnose.explain.machine import MachineFacts, built_for
 from flashdepot.diagnose.explain.match import RuleOutcome, summed_up_in
 from flashdepot.diagnose.explain.piece import Hit
 from flashdepot.diagnose.explain.rules import RANKS, load_classes
-from flashdepot.diagnose.explain.shell import Shell
+from flashdepot.diagnose.explain.shell import UserShell
 from flashdepot.diagnose.explain.steps import Step
 from flashdepot.diagnose.explain.values import OURS, UNNAMED, fill, package_meant, shortened
 from flashdepot.errors import MissingToolError
@@ -114,7 +114,7 @@ class LogReport(msgspec.Struct, frozen=True):
         }
 
 
-def make_report(outcome: RuleOutcome, shell: Shell) -> LogReport:
+def make_report(outcome: RuleOutcome, shell: UserShell) -> LogReport:
     """Fill in the advice of every hit, for the shell that it is for."""
     findings, described = (
         tuple(_finding(hit, outcome, shell) for hit in hits) for hits in (outcome.hits, outcome.described)
@@ -195,7 +195,7 @@ def _again(outcome: RuleOutcome, package: str) -> Iterable[str]:
         yield f"{jobs}pip install -v {package} --no-build-isolation > build.log 2>&1   # {why}"
 
 
-def _finding(hit: Hit, outcome: RuleOutcome, shell: Shell) -> Cause:
+def _finding(hit: Hit, outcome: RuleOutcome, shell: UserShell) -> Cause:
     rule, advice = hit.rule, Advice(hit, outcome, shell)
     facts = _symbol_facts(hit.groups["symbol"], outcome.facts.torch.partition("+")[0]) if "symbol" in hit.groups else []
     if shell.host and not outcome.amd:

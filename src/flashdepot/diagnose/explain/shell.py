@@ -15,7 +15,7 @@ from pathlib import Path
 
 from flashdepot.diagnose.explain.match import RuleOutcome
 from flashdepot.diagnose.explain.piece import Hit
-from flashdepot.diagnose.explain.rules import code_of
+from flashdepot.diagnose.explain.rules import RANKS, code_of
 from flashdepot.files.disk import text_of
 from flashdepot.host.surroundings import PLACES
 from flashdepot.model.host import HostRecord
@@ -61,6 +61,10 @@ _PROGRAMS = frozenset({"conda", "apt", "dnf", "docker"})
 _OF_RELEASE = re.compile(r"--python (3\.\d+)\b")
 _SETTINGS = re.compile(r"(^|&& )((?:[A-Z][A-Z0-9_]*=\S+ )*[A-Z][A-Z0-9_]*=\S+) (?=(?:pip|uv|cargo|cmake) )")
 """What is set for a command only: the command that failed needs it as well."""
+OF_CUDA = frozenset(
+    {"CUDACXX", "NVCC", "CUDA_HOME", "CUDA_PATH", "CUDA_ROOT", "CUDA_TOOLKIT_ROOT_DIR", "CUDAToolkit_ROOT"}
+)
+"""Variables that say where CUDA's compiler is."""
 _UNSETS = re.compile(r"unset ((?:[A-Za-z_]+ ?)+)")
 _CANDLE = "link candle"
 _CANDLE_CRATE = 'name = "candle-flash-attn'
@@ -68,7 +72,7 @@ _OUTSIDE_PYTHON = frozenset({"cargo", "cmake", "compiler"})
 """Tools whose users may have no Python environment for a toolkit of PyPI's wheels."""
 
 
-class Shell:
+class UserShell:
     """Where the failed command ran, as far as the log, the host and its files tell."""
 
     def __init__(self, outcome: RuleOutcome, host: HostRecord | None, files: Files) -> None:
@@ -123,17 +127,16 @@ class Shell:
         return any(name not in PLACES or (self.host and name in self.host.dangling) for name in names)
 
     def faulty(self, hit: Hit) -> Sequence[str]:
-        """Variables that are set here and are what failed: the line has their value, or they name what is not there."""
-        if self.host is None:
+        """Variables that are set here and are what failed: the line has their value, or they name what is not there, or no toolkit."""
+        host, rule = self.host, hit.rule
+        if host is None:
             return ()
-        compiles = not {"toolkits", "compilers"}.isdisjoint(hit.rule.host)
-        text = hit.line.text
-        return [
-            name
-            for name, value in self.host.variables.items()
-            if (compiles and name in self.host.dangling)
-            or (value and value.split()[0] in text.split("'") + text.split())
-        ]
+        compiles = not {"toolkits", "compilers"}.isdisjoint(rule.host)
+        sought = "toolkits" in rule.host and rule.rank == RANKS.index("missing-tool")
+        gone = {*host.dangling} if compiles else set()
+        gone |= OF_CUDA.difference(toolkit.found_by for toolkit in host.toolkits) if sought else set()
+        words = {*hit.line.text.split("'"), *hit.line.text.split()}
+        return [name for name, value in host.variables.items() if name in gone or (value and value.split()[0] in words)]
 
     def carried(self, command: str, tool: str) -> str:
         """The command as it runs here: by the Python, the installer and the rights that are there."""

@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Iterable, Mapping
 
-from flashdepot.diagnose.explain.cuda import cuda_values
+from flashdepot.diagnose.explain.cuda import cuda_values, minor
 from flashdepot.diagnose.explain.hint import SAFE
 from flashdepot.diagnose.explain.machine import (
     Package,
@@ -20,7 +20,7 @@ from flashdepot.diagnose.explain.machine import (
 from flashdepot.diagnose.explain.match import RuleOutcome
 from flashdepot.diagnose.explain.piece import Hit
 from flashdepot.diagnose.explain.rules import for_windows
-from flashdepot.diagnose.explain.shell import Shell
+from flashdepot.diagnose.explain.shell import UserShell
 from flashdepot.model.host import HostRecord
 
 SHOWN = 300
@@ -112,7 +112,7 @@ def failed_command(outcome: RuleOutcome, tool: str) -> str:
     return said[-1] if fits and not said[-1].endswith("successfully.") else ""
 
 
-def values_of(hit: Hit, outcome: RuleOutcome, package: Package, tool: str, shell: Shell) -> Mapping[str, str]:
+def values_of(hit: Hit, outcome: RuleOutcome, package: Package, tool: str, shell: UserShell) -> Mapping[str, str]:
     """All that is known, by the names that rules have for it."""
     usual = {"jobs": "2", "room": "/other/disk", "cuda_release": "==13.0.*"}
     if outcome.windows or shell.host is None:
@@ -210,7 +210,7 @@ def _of_host(host: HostRecord | None) -> dict[str, str]:
         values["gpu_capability"] = host.gpus[0].architecture.dotted
     if host.toolkits:
         values["cuda_home"] = host.toolkits[0].root
-        values["cuda_release"] = "=={}.{}.*".format(*host.toolkits[0].version.numbers)
+        values["cuda_release"] = f"=={minor(host.toolkits[0].version)}.*"
     if len(host.toolkits) > 1:
         values["other_cuda_home"] = host.toolkits[1].root
     if host.compilers:
