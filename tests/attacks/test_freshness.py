@@ -46,7 +46,7 @@ def replaced(
 def test_a_reader_of_a_newer_state_of_a_remote_takes_no_older_one(replaced, reader, team, server) -> None:
     opened = reader.remotes(team).all()[0]
     (key,) = [known.key for known in reader.settings.trusted_keys()]
-    assert opened._state(key).edition.version  # type: ignore[union-attr]
+    assert opened._state(key).version  # type: ignore[union-attr]
     newest = dict(server.files)
     server.files.clear()
     server.files.update(replaced[0])

@@ -380,7 +380,7 @@ READERS = {
         ),
         Reader(
             "state-statement",
-            lambda: (StateStatement(Edition(7, date(2027, 1, 1)), {"a" * 64: "b" * 64}).payload(),),
+            lambda: (StateStatement(7, date(2027, 1, 1), {"a" * 64: "b" * 64}).payload(),),
             lambda data, _: StateStatement.read(data),
         ),
         Reader(

@@ -168,7 +168,7 @@ PAYLOADS = {
     "unit": UNIT.payload(),
     "names": NAMES,
     "library": LibraryStatement.of(MANIFEST).payload(),
-    "state": StateStatement(EDITION, {"b" * 64: "2" * 64, "a" * 64: "1" * 64}).payload(),
+    "state": StateStatement(EDITION.version, EDITION.expires, {"b" * 64: "2" * 64, "a" * 64: "1" * 64}).payload(),
     "index": IndexStatement("flashdepot-index.json", "5" * 64, EDITION).payload(),
 }
 KEYS = """\

@@ -18,6 +18,7 @@ from itertools import compress
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import astuple
 
 from flashdepot.depot import Depot
 from flashdepot.depot.actions import ActionRecord
@@ -190,15 +191,13 @@ def _put_state(remote: OpenRemote, stands: Mapping[str, str], key: SigningKey | 
             with contextlib.suppress(IntegrityError):
                 if envelope.is_signed_by(key.public):
                     states.append(StateStatement.read(envelope.payload))
-        state = max(states, key=lambda one: one.edition.version, default=None)
+        state = max(states, key=lambda one: one.version, default=None)
         known = dict(state.libraries) if state is not None else {}
-        if state is not None and state.edition.is_young and known == {**known, **stands}:
+        if state is not None and state.is_young and known == {**known, **stands}:
             return
         if again:
             time.sleep(random.uniform(*_PAUSE))  # noqa: S311  (as below)
-        made = StateStatement(
-            Edition.after(state.edition if state is not None else None), dict(sorted({**known, **stands}.items()))
-        )
+        made = StateStatement(*astuple(Edition.after(state)), dict(sorted({**known, **stands}.items())))
         remote.store.write(place, write_envelopes([Envelope(made.payload()).signed(key)]))
     raise NetworkError(f"{remote.settings.url}/{place} does not keep what is written there", hint="Push again.")
 

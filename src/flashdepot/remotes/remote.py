@@ -203,8 +203,8 @@ class OpenRemote:
             return Refusal(f"{place} cannot be used: {error.message}", _PUSH_AGAIN)
         if not signed:
             return Refusal(f"there is nothing signed by {key.name} that says what it stands for now", _PUSH_AGAIN)
-        state = max(signed, key=lambda one: one.edition.version)
-        if why := state.edition.outdated(f"{self.settings.url} {key.id}", UserSettings.of_this_user()):
+        state = max(signed, key=lambda one: one.version)
+        if why := state.outdated(f"{self.settings.url} {key.id}", UserSettings.of_this_user()):
             return Refusal(f"of what {key.name} has signed: {why}", f"{_PUSH_AGAIN}. {CLOCK}")
         return state
 

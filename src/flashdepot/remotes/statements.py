@@ -16,7 +16,7 @@ from pathlib import PurePosixPath
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from flashdepot.depot.actions import ActionRecord, Output, action_key
 from flashdepot.depot.libraries import manifest_text
@@ -135,44 +135,44 @@ class _UnitFacts(msgspec.Struct, frozen=True):
     sources: tuple[str, ...]
 
 
-class UnitStatement(msgspec.Struct, frozen=True):
-    """A compiler run with this intent, of inputs that give this action key, made an object.
+class UnitStatement(_UnitFacts, frozen=True):
+    """A compiler run with this intent, of inputs that give this action key, made an object of this digest and size.
 
     ``names`` is the digest of the list of what it read, without digests; ``sources`` are the names that are not on it, so
     that units which read the same headers share one list.
     """
 
     name: str
-    intent_key: str
-    action_key: str
-    object: Output
-    names: str
-    sources: tuple[str, ...]
+    digest: str
 
     @classmethod
     def of(cls, record: ActionRecord) -> tuple[UnitStatement, bytes]:
         """What a record states, and the list of names that goes with it."""
         sources = tuple(sorted(name for name in record.inputs if PurePosixPath(name).suffix in _SOURCES))
         names = canonical_json(sorted(record.inputs.keys() - set(sources)))
-        digest = hashlib.sha256(names).hexdigest()
-        statement = cls(record.name, record.intent_key, record.action_key, record.object, digest, sources)
-        return statement, names
+        made, listed = record.object, hashlib.sha256(names).hexdigest()
+        return cls(record.intent_key, record.action_key, made.size, listed, sources, record.name, made.digest), names
 
     @property
     def places(self) -> tuple[str, ...]:
         """Where a remote keeps it."""
         return (unit_place(self.intent_key),)
 
+    @property
+    def object(self) -> Output:
+        """The object."""
+        return Output(self.digest, self.size)
+
     def payload(self) -> bytes:
         """The bytes that are signed."""
-        facts = _UnitFacts(self.intent_key, self.action_key, self.object.size, self.names, self.sources)
-        return file_statement(_UNIT, self.name, self.object.digest, msgspec.to_builtins(facts))
+        facts = {name: getattr(self, name) for name in _UnitFacts.__struct_fields__}
+        return file_statement(_UNIT, self.name, self.digest, facts)
 
     @classmethod
     def read(cls, payload: bytes) -> UnitStatement:
         """Read what :meth:`payload` gave; :raises IntegrityError: when it is nothing of the kind."""
         name, digest, facts = _read(payload, _UNIT, _UnitFacts)
-        return cls(name, facts.intent_key, facts.action_key, Output(digest, facts.size), facts.names, facts.sources)
+        return cls(*astuple(facts), name, digest)
 
     def inputs(self, names: bytes, current_digest: Callable[[str], str | None]) -> Mapping[str, str] | None:
         """The inputs that the run had, if what they are now gives the key that was signed; ``None`` otherwise."""
@@ -232,27 +232,19 @@ class LibraryStatement(msgspec.Struct, frozen=True):
         return manifest
 
 
-class _StateFacts(Edition, frozen=True):
-    libraries: Mapping[str, str]
-
-
-class StateStatement(msgspec.Struct, frozen=True):
+class StateStatement(Edition, frozen=True):
     """Which libraries of a remote a key stands for: by the recipe, the SHA-256 of the statement that it signed last."""
 
-    edition: Edition
     libraries: Mapping[str, str]
 
     def payload(self) -> bytes:
         """The bytes that are signed."""
-        libraries = dict(self.libraries)
-        facts = {**msgspec.to_builtins(self.edition), "libraries": libraries}
-        return file_statement(_STATE, "libraries", digest_of(libraries), facts)
+        return file_statement(_STATE, "libraries", digest_of(dict(self.libraries)), msgspec.to_builtins(self))
 
     @classmethod
     def read(cls, payload: bytes) -> StateStatement:
         """Read what :meth:`payload` gave; :raises IntegrityError: when it is nothing of the kind."""
-        _, _, facts = _read(payload, _STATE, _StateFacts)
-        return cls(Edition(facts.version, facts.expires), facts.libraries)
+        return _read(payload, _STATE, cls)[2]
 
 
 class IndexStatement(msgspec.Struct, frozen=True):
