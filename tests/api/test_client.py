@@ -103,7 +103,7 @@ def test_warnings_are_heard_and_name_the_line_that_called(tmp_path) -> None:
 QUICK = api.library_request(profile="quick", arch="80,90")
 
 
-class Heard(api.Events):
+class PythonWarnings(api.Events):
     def __init__(self) -> None:
         self.notes: list[str] = []
         self.built = False
@@ -122,14 +122,14 @@ def depot(real_depot: Path, quick_library: Path) -> api.Depot:
 
 
 def test_get_takes_what_is_stored_and_compiles_nothing(depot, quick_library) -> None:
-    heard = Heard()
+    heard = PythonWarnings()
     got = api.get(QUICK, depot=depot, events=heard)
     assert (got.status, got.path, got.compiled) == ("hit", quick_library, 0)
     assert not heard.built
 
 
 def test_link_finds_the_library_and_tells_which(depot, quick_library) -> None:
-    heard = Heard()
+    heard = PythonWarnings()
     assert api.link(QUICK, depot=depot, events=heard).root == quick_library
     assert heard.notes == [f"Linking {quick_library}"]
 

@@ -190,7 +190,7 @@ def test_a_truncated_tar_of_xz_is_damaged(tmp_path):
 def test_a_link_that_is_not_wanted_can_be_skipped_and_one_that_is_cannot(tmp_path):
     link = member("lib/link", b"", type=tarfile.SYMTYPE, linkname="/etc/passwd")
     path = make_tar(tmp_path / "a.tar.gz", [member("bin/run"), link])
-    unpack(path, tmp_path / "out", keep=lambda name: name.startswith("bin/"), pass_over_links=True)
+    unpack(path, tmp_path / "out", keep=lambda name: name.startswith("bin/"), skip_links=True)
     assert [p.name for p in (tmp_path / "out").rglob("*")] == ["bin", "run"]
     with pytest.raises(IntegrityError, match="'lib/link' is a link"):
-        unpack(path, tmp_path / "all", pass_over_links=True)
+        unpack(path, tmp_path / "all", skip_links=True)

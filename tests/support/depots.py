@@ -61,7 +61,6 @@ def make_manifest(**overrides: Any) -> Manifest:
         c_layer=c_layer_digest(),
         driver_floor=Version("580.65.06"),
         libc_floor=Version("2.28"),
-        libstdcxx_floor=None,
         front_end="shared",
         flags={"fa2": ("-O3",)},
         files=(ManifestFile("lib/x.a", "b" * 64, 1000),),

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
         target: str | None
 
 
-class Heard(Events):
+class PythonWarnings(Events):
     """Warnings are Python's; notes and progress are not heard, and no question is answered with yes."""
 
     def warn(self, text: str) -> None:
@@ -105,7 +105,7 @@ class Client:
         said = str(driver) if driver is not None else None
         named = NamedFacts(torch, torch_cuda, cxx11_abi, python_tag, platform, glibc, gpus, said)
         self._given = Given(named, Path(host) if isinstance(host, str) else host, python)
-        self._events = events or Heard()
+        self._events = events or PythonWarnings()
         self._depot = open_depot(Path(depot) if depot is not None else None, self._events)
         may = Compiling.parse(build, "build") if build is not None else None
         if jobs is not None and (not isinstance(jobs, int) or jobs < 1):

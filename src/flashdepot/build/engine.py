@@ -44,7 +44,7 @@ class Ended(msgspec.Struct, frozen=True):
 
     ``inputs`` are the digests by name of all that it read; ``None`` when a file was changed while it ran, so that
     nobody knows which bytes the compiler saw. ``worker`` is the name of the machine that ran it, empty for this one.
-    ``error`` says why it came to no end at all, or why what it made is not taken.
+    ``error`` says why it did not end, or why what it made is not taken.
     """
 
     task: Task

@@ -186,7 +186,7 @@ class FarmExecutor:
             if worker is not None:
                 running.place, running.started = worker.address, None
                 running.future = self._connected.submit(
-                    farm_worker.carry_out,
+                    farm_worker.run_order,
                     self._site,
                     running.order,
                     resources={RESOURCE: running.memory},

@@ -273,7 +273,7 @@ def arrive(site: Site) -> Site:
     return site
 
 
-def carry_out(site: Site, order: Order) -> tuple[str, Done | Refused]:
+def run_order(site: Site, order: Order) -> tuple[str, Done | Refused]:
     """Run one order; :returns: the name of the worker, and the answer."""
     from distributed import get_worker  # noqa: PLC0415  (of an extra)
 

@@ -302,7 +302,6 @@ def _manifest(plan: BuildPlan, outcome: BuildOutcome, linked: Linked, files: Map
         c_layer=c_layer_digest(),
         driver_floor=recipe.target.driver_floor,
         libc_floor=linked.libc_floor,
-        libstdcxx_floor=None,
         front_end=recipe.front_end,
         flags=recipe.flags,
         files=(*listed, *links),

@@ -190,7 +190,7 @@ class LocalExecutor:
         """What the next run of an action begins with: a header that is made, or that it is to make first.
 
         :returns: ``None`` when it has none, or does without: while too few have asked for it or another makes it, and
-            when it came to nothing.
+            when it failed.
         """
         if action.header is None:
             return None

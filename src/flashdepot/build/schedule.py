@@ -75,7 +75,7 @@ def _longest_first(job: Job) -> tuple[float, str]:
 
 
 class Outlook(msgspec.Struct, frozen=True):
-    """What jobs come to.
+    """An estimate of some jobs.
 
     :param jobs: their names.
     :param seconds: wall time until all are done.

@@ -134,7 +134,7 @@ def run(depot: Depot, planned: GcPlan) -> GcPlan:
     """Execute a plan, except where something came into use since; :returns: the part of the plan that was executed."""
     require_safe(depot.layout)  # it may have been a while since it was opened, and what is removed is gone
     with disk_errors(depot.root):
-        return GcPlan(tuple(removal for removal in planned.removals if _carry_out(depot, removal)))
+        return GcPlan(tuple(removal for removal in planned.removals if _remove(depot, removal)))
 
 
 class _Planner:
@@ -212,7 +212,7 @@ class _Planner:
                     yield Removal(path, kind, reason, _freed(path), seen)
 
 
-def _carry_out(depot: Depot, removal: Removal) -> bool:
+def _remove(depot: Depot, removal: Removal) -> bool:
     path = removal.path
     if removal.kind == "workspace":
         return discard(lock_of(path), path)

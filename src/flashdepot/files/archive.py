@@ -38,18 +38,18 @@ class _Entry(msgspec.Struct, frozen=True):
 
 
 def unpack(
-    archive: Path, folder: Path, *, keep: Callable[[str], bool] = lambda _: True, pass_over_links: bool = False
+    archive: Path, folder: Path, *, keep: Callable[[str], bool] = lambda _: True, skip_links: bool = False
 ) -> None:
     """Unpack a ``.tar.gz``, a ``.tar.xz`` or a ``.whl``/``.zip`` into ``folder``, which must not exist yet.
 
     Only regular files are written, and only those whose name (with ``/``) ``keep`` accepts. An entry that leaves the
-    folder, a link (with ``pass_over_links`` only one that ``keep`` accepts), a device, a name that is there twice, too many
+    folder, a link (with ``skip_links`` only one that ``keep`` accepts), a device, a name that is there twice, too many
     entries, more than 4 GiB, or more than a hundred times the archive's own size ends the unpacking, and what was unpacked
     is removed; :raises IntegrityError: then, and for a damaged archive; it names the entry.
     """
     folder.mkdir(parents=True)
     try:
-        _unpack(archive, folder, keep, pass_over_links)
+        _unpack(archive, folder, keep, skip_links)
     except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
         if isinstance(error, tarfile.CompressionError):
@@ -64,7 +64,7 @@ def unpack(
         raise IntegrityError(f"{archive.name} is damaged: {error}.", hint="Fetch it again.") from error
 
 
-def _unpack(archive: Path, folder: Path, keep: Callable[[str], bool], pass_over_links: bool) -> None:
+def _unpack(archive: Path, folder: Path, keep: Callable[[str], bool], skip_links: bool) -> None:
     unpacked, packed = 0, archive.stat().st_size
     with contextlib.closing(_entries(archive)) as entries:
         for count, entry in enumerate(entries, 1):
@@ -72,7 +72,7 @@ def _unpack(archive: Path, folder: Path, keep: Callable[[str], bool], pass_over_
                 raise _refused(archive, f"more than {_ENTRY_LIMIT} entries")
             unpacked += entry.size
             refuse_bomb(archive, unpacked, packed)
-            passed = pass_over_links and not keep(entry.name)
+            passed = skip_links and not keep(entry.name)
             path, problem = PurePosixPath(entry.name), "" if passed else entry.problem
             if path.is_absolute() or ".." in path.parts or any(sign in entry.name for sign in _OUTWARDS):
                 problem = "points outside the folder"

@@ -130,7 +130,7 @@ class OutputFolder(msgspec.Struct, frozen=True):
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[Path]:
-        """Open the folder, and take it away again when it was made here and nothing came to be in it."""
+        """Open the folder, and take it away again when it was made here and nothing was put into it."""
         chosen = Path(os.path.abspath(self.chosen))  # noqa: PTH100
         made = [path for path in dict.fromkeys((self.path, chosen)) if not path.exists()]
         chosen.mkdir(parents=True, exist_ok=True)

@@ -45,8 +45,8 @@ def _lacking(request: Request, manifest: Manifest) -> Iterator[str]:
         elif (made.version, made.digest) != (wanted.version, wanted.digest):
             same = made.version == wanted.version
             yield f"was made from {'another source of the same version' if same else f'{project} {made.version}'}"
-    if besides := sorted(set(manifest.selection.families) - request.upstreams.keys()):
-        yield f"has kernels of {', '.join(besides)} too, which were not asked for (--families all)"
+    if extra := sorted(set(manifest.selection.families) - request.upstreams.keys()):
+        yield f"has kernels of {', '.join(extra)} too, which were not asked for (--families all)"
     if missing := [*dict.fromkeys(map(str, sorted(request.selection.units - manifest.selection.units)))]:
         more = f" and {len(missing) - _UNITS_NAMED} more" if len(missing) > _UNITS_NAMED else ""
         yield f"lacks {', '.join(missing[:_UNITS_NAMED])}{more}"

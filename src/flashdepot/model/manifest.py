@@ -63,9 +63,9 @@ class Manifest(msgspec.Struct, frozen=True):
     """The record that travels with an artifact. It has no time in it: one recipe gives the same bytes everywhere.
 
     ``upstreams`` and ``flags`` are those of each family in it, by its name. ``unproven`` has those GPUs, by the name of a
-    family, that it has code for and has been tested on none of; calls there do not choose it. ``libc_floor`` is the oldest GNU C library its shared library loads on, ``driver_floor`` the oldest NVIDIA driver.
-    ``c_layer`` is the digest of flashdepot's own sources in it. ``libstdcxx_floor`` is empty because the shared library holds its own. ``actions`` maps each compiled file to its
-    action key.
+    family, that it has code for and has been tested on none of; calls there do not choose it. ``libc_floor`` is the oldest
+    GNU C library its shared library loads on, ``driver_floor`` the oldest NVIDIA driver. ``c_layer`` is the digest of
+    flashdepot's own sources in it. ``actions`` maps each compiled file to its action key.
     """
 
     recipe_key: Digest
@@ -79,7 +79,6 @@ class Manifest(msgspec.Struct, frozen=True):
     c_layer: str
     driver_floor: Version
     libc_floor: Version | None
-    libstdcxx_floor: Version | None
     front_end: str
     flags: Mapping[str, tuple[str, ...]]
     files: tuple[ManifestFile, ...]
@@ -115,6 +114,7 @@ class Manifest(msgspec.Struct, frozen=True):
         row = plain(self)
         row |= {"schema": MANIFEST_SCHEMA, "cuda": str(self.toolchain.cuda), "toolchain": self.toolchain.to_json()}
         row |= {"selection": self.selection.to_json(), "files": [f.to_json() for f in self.files]}
+        row["libstdcxx_floor"] = None  # the shared library holds its own; the key is part of what was signed
         return {name: row[name] for name in _KEYS if name != "unproven" or self.unproven}
 
     @classmethod

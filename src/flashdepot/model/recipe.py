@@ -57,14 +57,12 @@ class Tool(msgspec.Struct, frozen=True):
 class ToolchainId(msgspec.Struct, frozen=True):
     """What builds: the CUDA version and every program that runs, with digests. No path: those differ by machine.
 
-    ``tools`` compile, and are part of what an object is known by. ``linking`` is what objects become libraries with:
-    linker and archiver, and all that goes into a library from this machine, such as static run times. ``named`` says
-    that somebody named the toolkit's folder, rather than that it was found on the machine or provided.
+    ``tools`` compile, and are part of what an object is known by. ``named`` says that somebody named the toolkit's folder,
+    rather than that it was found on the machine or provided.
     """
 
     cuda: Version
     tools: tuple[Tool, ...]
-    linking: tuple[Tool, ...] = ()
     named: bool = False
 
     @property
@@ -78,9 +76,9 @@ class ToolchainId(msgspec.Struct, frozen=True):
         return digest_of({t.name: t.digest for t in self.tools[: self.tools.index(self.host_compiler)]})
 
     def to_json(self) -> dict[str, Any]:
-        """CUDA version and tools, and that they were named where they were."""
-        document: dict[str, Any] = plain(self)
-        return document if self.named else {name: value for name, value in document.items() if name != "named"}
+        """CUDA version and tools, and that they were named where they were; ``linking`` keeps the keys of recipes as they are."""
+        document = {"cuda": plain(self.cuda), "tools": plain(self.tools), "linking": []}
+        return {**document, "named": True} if self.named else document
 
 
 class Recipe(msgspec.Struct, frozen=True):

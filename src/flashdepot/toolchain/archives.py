@@ -97,7 +97,7 @@ def provide_release(label: str, platform: Platform, folder: Path, on_file: OnFil
                 temporary,
                 keep=lambda name: _KEPT.fullmatch(name) is not None,
                 inside="*",
-                pass_over_links=True,
+                skip_links=True,
             )
             shutil.rmtree(fetched, ignore_errors=True)
             held.discard()

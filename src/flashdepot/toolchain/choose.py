@@ -298,7 +298,7 @@ def identify_toolchain(toolchain: Toolchain) -> ToolchainId:
                 hint="Install it again, or make it readable.",
             )
         tools.append(Tool(path.name.removesuffix(".exe"), str(nvcc.version), digest))
-    return ToolchainId(nvcc.version, (*tools, toolchain.zig.tool), (), toolchain.named)
+    return ToolchainId(nvcc.version, (*tools, toolchain.zig.tool), toolchain.named)
 
 
 _PROBE = Path(__file__).with_name("probe.cu")

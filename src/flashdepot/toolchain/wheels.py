@@ -80,7 +80,7 @@ def unpack_together(
     *,
     keep: Callable[[str], bool],
     inside: str = "",
-    pass_over_links: bool = False,
+    skip_links: bool = False,
 ) -> None:
     """Unpack one archive after the other into ``folder``, as :func:`flashdepot.files.archive.unpack` does.
 
@@ -93,7 +93,7 @@ def unpack_together(
     unpacked = _part_of(folder) / "unpacked"
     try:
         for archive in archives:
-            unpack(archive, unpacked, keep=keep, pass_over_links=pass_over_links)
+            unpack(archive, unpacked, keep=keep, skip_links=skip_links)
             for top in unpacked.iterdir() if inside == "*" else (unpacked / inside,):
                 shutil.copytree(top, folder, dirs_exist_ok=True, copy_function=shutil.move)
             shutil.rmtree(unpacked)
