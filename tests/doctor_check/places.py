@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -78,3 +79,15 @@ def environment_with_torch(folder: Path, *symbols: str, version: str = "2.8.0+cu
 
 def lines(report: Report, topic: str) -> list[Evidence]:
     return [line for line in report.evidence if line.topic == topic]
+
+
+def needing(soname: str, *flags: str, takes: str = "", name: str = "_C.so") -> Callable[[Path], Path]:
+    """A library that needs another one, and a symbol of torch if it is said."""
+
+    def make(folder: Path) -> Path:
+        forge.shared_library(folder, "void deep(void) {}", f"-Wl,-soname,{soname}", name="libdeep.so")
+        source = f"void deep(void); {f'void {takes}(void);' if takes else ''}"
+        source += f"void f(void) {{ deep(); {f'{takes}();' if takes else ''} }}"
+        return forge.shared_library(folder, source, *flags, f"-L{folder}", "-ldeep", name=name)
+
+    return make

@@ -37,7 +37,7 @@ from flashdepot.errors import FlashdepotError
 from flashdepot.files.archive import unpack
 from flashdepot.files.documents import parse_json, write_record
 from flashdepot.host import saved_host
-from flashdepot.link.vendor_folder import INDEX_NAME, VendoredTarget, VendorIndex, read_index
+from flashdepot.link.vendor_folder import INDEX_NAME, VendoredTarget, index_text, read_index
 from flashdepot.model.index_record import RECORD_NAME, IndexedWheel, IndexRecord
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.remote import RemoteSettings
@@ -174,7 +174,7 @@ def read_object(data: bytes, folder: Path) -> object:
 
 
 def vendor_seeds() -> tuple[bytes, ...]:
-    return (VendorIndex().text_with(VendoredTarget.of(make_manifest(), "a" * 64)),)
+    return (index_text((), VendoredTarget.of(make_manifest(), "a" * 64)),)
 
 
 def host_seeds() -> tuple[bytes, ...]:

@@ -61,41 +61,11 @@ _PLACES = {
 """Where each name is: imported when it is first asked for, so that a call pays for its own imports and no others."""
 
 __all__ = [
-    "Client",
-    "Compiling",
-    "Depot",
-    "Environment",
-    "Events",
-    "InstallRequest",
-    "LibraryRequest",
-    "Limits",
-    "WheelRequest",
-    "audit",
-    "build",
-    "check",
-    "doctor",
-    "explain",
-    "explain_command",
-    "get",
-    "host",
-    "index",
-    "install",
-    "library_request",
-    "link",
-    "lock",
-    "open_depot",
-    "plan_install",
-    "plan_library",
-    "plan_publish",
-    "publish",
-    "pull",
-    "push",
-    "read_matrix",
-    "resolve",
-    "sync",
-    "vendor",
-    "wheel",
-]
+    "Client", "Compiling", "Depot", "Environment", "Events", "InstallRequest", "LibraryRequest", "Limits",
+    "WheelRequest", "audit", "build", "check", "doctor", "explain", "explain_command", "get", "host", "index",
+    "install", "library_request", "link", "lock", "open_depot", "plan_install", "plan_library", "plan_publish",
+    "publish", "pull", "push", "read_matrix", "resolve", "sync", "vendor", "wheel",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -102,7 +102,7 @@ def _files_in(folder: Path, place: Place) -> list[Path]:
         found = {path.resolve(): path for path in sorted(folder.rglob("*")) if _LIBRARY.search(path.name)}.values()
         installed = [p for p in found if not is_environment or "/flash_attn" in p.relative_to(folder).as_posix()]
         return _libraries_in(folder) if (folder / "manifest.json").exists() or not installed else installed
-    here = [target for target in index.targets if target.platform == place.host.platform] or index.targets
+    here = [target for target in index if target.platform == place.host.platform] or index
     return [path for target in here for path in _libraries_in(folder / target.folder)]
 
 

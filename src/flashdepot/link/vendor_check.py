@@ -23,7 +23,6 @@ from flashdepot.link.vendor_folder import (
     Fault,
     FaultKind,
     VendoredTarget,
-    VendorIndex,
     examine_files,
     examine_manifest,
     pull_command,
@@ -221,20 +220,21 @@ def check(
     :param machine: how the host was named, as options of the commands that are advised.
     :raises UsageError: when the folder was not written by ``vendor``, or for a word that is not known.
     """
-    index = require_index(directory)
-    targets = tuple(_check_target(directory, target, wanted, host, depot, machine) for target in index.targets)
+    there = require_targets(directory)
+    targets = tuple(_check_target(directory, target, wanted, host, depot, machine) for target in there)
     return VendorReport(str(directory), targets, not host.gpus and wanted.arch in {None, Gpus.NATIVE})
 
 
-def require_index(directory: Path) -> VendorIndex:
-    """The index of a folder; :raises UsageError: when there is none."""
-    index = read_index(directory)
-    if index is None or not index.targets:
+def require_targets(directory: Path) -> tuple[VendoredTarget, ...]:
+    """The targets of a folder; :raises UsageError: when there is none."""
+    targets = read_index(directory)
+    if not targets:
+        lacks = INDEX_NAME if targets is None else f"{INDEX_NAME} with a target"
         raise UsageError(
-            f"{directory} holds no vendored library: it has no {INDEX_NAME}{' with a target' if index else ''}.",
+            f"{directory} holds no vendored library: it has no {lacks}.",
             hint=f"Put one there: flashdepot vendor {directory}",
         )
-    return index
+    return targets
 
 
 def choose_vendored(
@@ -246,7 +246,7 @@ def choose_vendored(
     """
     fitting: list[LinkableLibrary] = []
     refused: list[str] = []
-    for target in require_index(directory).targets:
+    for target in require_targets(directory):
         library = read_library(directory / target.folder)
         there = library.manifest.platform
         reasons: tuple[str, ...] = () if there == platform else (f"is for {there}",)

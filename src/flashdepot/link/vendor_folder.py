@@ -201,20 +201,15 @@ class VendoredTarget(msgspec.Struct, frozen=True):
         )
 
 
-class VendorIndex(msgspec.Struct, frozen=True):
-    """The targets of a folder, by the name of their own."""
-
-    targets: tuple[VendoredTarget, ...] = ()
-
-    def text_with(self, target: VendoredTarget) -> bytes:
-        """The file's bytes with a target added, or in place of the one in the same folder."""
-        targets = sorted((*(t for t in self.targets if t.folder != target.folder), target), key=lambda t: t.folder)
-        document = {"schema": INDEX_SCHEMA, "kind": INDEX_KIND, "targets": plain(targets)}
-        return (json.dumps(document, indent=2) + "\n").encode()
+def index_text(there: Sequence[VendoredTarget], target: VendoredTarget) -> bytes:
+    """The index of some targets with one added, or in place of the one in the same folder; by the names of the folders."""
+    targets = sorted((*(t for t in there if t.folder != target.folder), target), key=lambda t: t.folder)
+    document = {"schema": INDEX_SCHEMA, "kind": INDEX_KIND, "targets": plain(targets)}
+    return (json.dumps(document, indent=2) + "\n").encode()
 
 
-def read_index(directory: Path) -> VendorIndex | None:
-    """The index of a folder, ``None`` where there is none."""
+def read_index(directory: Path) -> tuple[VendoredTarget, ...] | None:
+    """The targets in the index of a folder, ``None`` where there is none."""
     path = directory / INDEX_NAME
     hint = f"Restore it from version control, or remove it and write it again: flashdepot vendor {directory}"
     try:
@@ -242,7 +237,7 @@ def read_index(directory: Path) -> VendorIndex | None:
         raise IntegrityError(f"{path} cannot be used: {error}.", hint=hint) from error
     if len({target.folder for target in targets}) != len(targets):
         raise IntegrityError(f"{path} cannot be used: it names a folder twice.", hint=hint)
-    return VendorIndex(targets)
+    return targets
 
 
 ATTRIBUTES_NAME = ".gitattributes"
@@ -276,7 +271,7 @@ def vendor(manifest: Manifest, source: Callable[[ManifestFile], Path], directory
     target = VendoredTarget.of(manifest, hashlib.sha256(text).hexdigest())
     folder = directory / target.folder
     require_no_links(directory, (ATTRIBUTES_NAME, INDEX_NAME, *_CMAKE_FILES, target.folder), _ELSEWHERE)
-    index = read_index(directory) or VendorIndex()
+    there = read_index(directory) or ()
     changed = examine_manifest(folder, target.manifest_digest) is not None or bool(examine_files(folder, manifest))
     if changed:
         export(manifest, source, directory, inside=target.folder, elsewhere=_ELSEWHERE, disguised=is_disguised)
@@ -285,5 +280,5 @@ def vendor(manifest: Manifest, source: Callable[[ManifestFile], Path], directory
     for name in _CMAKE_FILES:
         shipped = (_CMAKE / name).read_bytes()
         changed |= rewrite_file(directory, name, lambda _old, new=shipped: new, _ELSEWHERE)  # type: ignore[misc]
-    changed |= rewrite_file(directory, INDEX_NAME, lambda _old: index.text_with(target), _ELSEWHERE)
+    changed |= rewrite_file(directory, INDEX_NAME, lambda _old: index_text(there, target), _ELSEWHERE)
     return Vendored(directory, folder, changed)

@@ -18,7 +18,7 @@ from itertools import compress
 from pathlib import Path
 
 import msgspec
-from msgspec.structs import astuple
+from msgspec.structs import asdict
 
 from flashdepot.depot import Depot
 from flashdepot.depot.actions import ActionRecord
@@ -197,7 +197,7 @@ def _put_state(remote: OpenRemote, stands: Mapping[str, str], key: SigningKey | 
             return
         if again:
             time.sleep(random.uniform(*_PAUSE))  # noqa: S311  (as below)
-        made = StateStatement(*astuple(Edition.after(state)), dict(sorted({**known, **stands}.items())))
+        made = StateStatement(**asdict(Edition.after(state)), libraries=dict(sorted({**known, **stands}.items())))
         remote.store.write(place, write_envelopes([Envelope(made.payload()).signed(key)]))
     raise NetworkError(f"{remote.settings.url}/{place} does not keep what is written there", hint="Push again.")
 

@@ -16,7 +16,7 @@ from pathlib import PurePosixPath
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec.structs import astuple, replace
+from msgspec.structs import asdict, replace
 
 from flashdepot.depot.actions import ActionRecord, Output, action_key
 from flashdepot.depot.libraries import manifest_text
@@ -172,7 +172,7 @@ class UnitStatement(_UnitFacts, frozen=True):
     def read(cls, payload: bytes) -> UnitStatement:
         """Read what :meth:`payload` gave; :raises IntegrityError: when it is nothing of the kind."""
         name, digest, facts = _read(payload, _UNIT, _UnitFacts)
-        return cls(*astuple(facts), name, digest)
+        return cls(**asdict(facts), name=name, digest=digest)
 
     def inputs(self, names: bytes, current_digest: Callable[[str], str | None]) -> Mapping[str, str] | None:
         """The inputs that the run had, if what they are now gives the key that was signed; ``None`` otherwise."""
