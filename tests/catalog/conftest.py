@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from catalog.listing_server import serve_listings
 from flashdepot.cli import app
-from support.servers import serve_listings
 
 
 @pytest.fixture(autouse=True)

@@ -6,8 +6,9 @@ import time
 
 import pytest
 
+from catalog.listing_server import ListingAnswer, asset, release, wheel_name
 from flashdepot.catalog import load_catalog
-from support.servers import ListingAnswer, asset, release, serve_index, wheel_name
+from support.servers import serve_index
 from support.tools import assert_ends
 
 START = "/repos/o/r/releases?per_page=30"

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from packaging.utils import parse_wheel_filename
 
+from catalog.listing_server import wheel_name
 from flashdepot.catalog import Collection, Listing, load_catalog
 from flashdepot.catalog.load import SHIPPED, decode, encode, refreshed_path, split_url
 from flashdepot.catalog.published_files import PublishedFile, implied_sass, to_wheels
@@ -17,7 +18,6 @@ from flashdepot.catalog.refresh import read_sources
 from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.files.disk import write_atomic
 from flashdepot.model.wheel import WheelName, filename_of_url
-from support.servers import wheel_name
 
 COLLECTION = Collection("ours", "community", "https://example.org/", "", "2026-01-02T03:04:05Z")
 URLS = [

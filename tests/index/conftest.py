@@ -1,4 +1,7 @@
+import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -7,10 +10,31 @@ from flashdepot import api
 from flashdepot.index.site import IndexSite
 from flashdepot.wheel import Name
 from support.own_world import CONFIG
-from support.servers import serve_site
+from support.servers import serving
 from support.wheels import WheelMaker
 
 Publish = Callable[..., IndexSite]
+JSON = "application/vnd.pypi.simple.v1+json"
+
+
+@contextlib.contextmanager
+def serve_site(folder: Path, *, negotiates: bool = True) -> Iterator[str]:
+    """Serve a folder; ``negotiates`` says whether a client that accepts JSON gets it."""
+
+    class Site(SimpleHTTPRequestHandler):
+        extensions_map = {**SimpleHTTPRequestHandler.extensions_map, ".json": JSON}  # noqa: RUF012
+
+        def send_head(self):
+            document = Path(self.translate_path(self.path)) / "index.json"
+            if negotiates and document.is_file() and JSON in self.headers.get("Accept", ""):
+                self.path = f"{self.path.rstrip('/')}/index.json"
+            return super().send_head()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with serving(functools.partial(Site, directory=str(folder))) as url:
+        yield f"{url}/"
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from flashdepot.binary.wheel import read_wheel
 from flashdepot.files.documents import read_json, read_toml
 from flashdepot.host.probe import this_platform
 from flashdepot.model.index_record import RECORD_NAME
-from support.servers import serve_site
+from index.conftest import serve_site
 from support.wheels import WheelMaker
 
 LATER = 1_790_100_000

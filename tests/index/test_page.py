@@ -11,9 +11,8 @@ from flashdepot.index.site import IndexSite
 from flashdepot.index.subindexes import answers, best_for, contents_of, questions, subindexes
 from flashdepot.model.index_record import IndexedWheel, IndexRecord
 from flashdepot.model.target import Architecture
-from index.conftest import Publish
+from index.conftest import Publish, serve_site
 from support.chromium import Tab, browser
-from support.servers import serve_site
 from support.wheels import WheelMaker
 
 EVIL = '<img src=x onerror="document.title=1"><script>document.title=2</script>'

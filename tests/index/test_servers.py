@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from support.servers import JSON
+from index.conftest import JSON
 from support.tools import run_program
 
 PAGE = Path(__file__).parents[2] / "docs" / "wheel-index.md"
