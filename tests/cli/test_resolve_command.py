@@ -70,7 +70,8 @@ def test_for_another_machine_our_wheel_is_made_for_its_gpus(flashdepot_at) -> No
     command = done.stdout.splitlines()[-1].strip()
     assert command.startswith("flashdepot wheel --arch 90 ")
     assert f"--host {joined([RECORDS / 'ubuntu-24.04-h100.json'])} " in command
-    assert command.endswith(" --yes --out dist")
+    assert command.endswith(" --out dist")
+    assert "--yes" not in command, "compiling for long is agreed to when its forecast is read"
 
 
 def test_a_version_of_python_is_as_good_as_its_tag(flashdepot_at) -> None:
@@ -233,7 +234,7 @@ def test_lock_check_names_what_is_wrong_with_the_file(flashdepot_at, tmp_path) -
 
 def test_what_must_be_compiled_before_it_is_locked_is_answered_with_the_command_for_that_gpu(flashdepot_at) -> None:
     refused = flashdepot_at("lock", *H100, "--source", "ours", "--gpu", "8.9")
-    assert_ends(refused, 4, "cannot be pinned", "flashdepot wheel --arch 89 ", " --yes --out dist")
+    assert_ends(refused, 4, "cannot be pinned", "flashdepot wheel --arch 89 ", " --out dist")
 
 
 def test_names_are_locked_only_over_our_flash_attn(flashdepot_at, tmp_path) -> None:

@@ -187,7 +187,7 @@ def test_a_file_fits_a_place_or_does_not(tmp_path, make, where, verdict) -> None
 @pytest.mark.parametrize(
     ("make", "where", "topic", "seen", "has", "fix"),
     [
-        (code(SASS_80), place("9.0"), "architectures", "SASS sm_80", "GPU 9.0", "flashdepot get --arch 90"),
+        (code(SASS_80), place("9.0"), "architectures", "SASS sm_80", "GPU 9.0", "flashdepot wheel --arch 90"),
         (
             takes(SET_DEVICE_2_3),
             place(torch="2.8"),

@@ -125,20 +125,22 @@ class Question(msgspec.Struct, frozen=True):
         return []
 
     def taking(self, plan: Plan) -> str:
-        """The command that takes what was decided: here by ``install``, for another machine by a wheel."""
+        """The command that takes what was decided: here by ``install``, for another machine by a wheel.
+
+        What compiles for long asks first, so it is not answered in advance.
+        """
         chosen = plan.chosen
         assert chosen is not None  # noqa: S101  (for mypy)
         candidate, given = chosen.candidate, self.given
-        origin, wheel = candidate.origin, candidate.wheel
-        compiles = {"cuda": candidate.cuda, "yes": origin.compiles}
+        wheel = candidate.wheel
         if given.named == NamedFacts() and given.host is None:
-            here = {"python": given.python, "profile": self.profile, "depot": self.depot}
+            here = {"python": given.python, "profile": self.profile, "depot": self.depot, "cuda": candidate.cuda}
             if not (self.version or self.sources or self.allow) and self.distribution == FLASH_ATTN:
-                return str(Command("install", {**here, **compiles}))
+                return str(Command("install", here))
             if wheel.url:
                 named = {"wheel": wheel.url, "sha256": wheel.sha256}
                 return str(Command("install", {"python": given.python, "depot": self.depot, **named}))
-            return str(Command("install", {**here, "source": (OURS,), "upstream": self.version, **compiles}))
+            return str(Command("install", {**here, "source": (OURS,), "upstream": self.version}))
         if wheel.url and (given.python or not wheel.sha256):  # the record of its release is asked; pip takes any bytes
             return str(Command("install", {"python": given.python, "wheel": wheel.url, "sha256": wheel.sha256}))
         if wheel.url:
@@ -153,7 +155,7 @@ class Question(msgspec.Struct, frozen=True):
             "upstream": self.version,
             "depot": self.depot,
             **({} if there else machine),
-            **compiles,
+            "cuda": candidate.cuda,
             "out": "dist",
         }
         return str(Command("wheel", options))

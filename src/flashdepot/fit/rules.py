@@ -72,14 +72,19 @@ def judge_code(facts: Environment, need: CodeNeed) -> Diagnosis | None:
     return None
 
 
+def take_or_make(gpu: Architecture) -> str:
+    """What helps where machine code for a GPU is lacking."""
+    made = f"flashdepot get --arch {gpu}, or for Python flashdepot wheel --arch {gpu}"
+    return f"Take a build for {gpu.sm}, or make one: {made}"
+
+
 def _without_code(facts: Environment, need: CodeNeed, unserved: list[Architecture]) -> Diagnosis | None:
     """A GPU that has no machine code of its own; PTX, compiled by the driver, may stand in."""
     wants, has = spell(need.sass), ",".join(str(gpu) for gpu in unserved)
     ptx = need.ptx
     if ptx is None or not all(ptx <= gpu for gpu in unserved):
         text = f"It has machine code for {wants or 'no GPU'}, none that runs on {', '.join(g.sm for g in unserved)}."
-        fix = f"Take a build for sm_{unserved[0]}, or make one: flashdepot get --arch {unserved[0]}"
-        return Diagnosis.misfit("sass", wants, has, text, fix)
+        return Diagnosis.misfit("sass", wants, has, text, take_or_make(unserved[0]))
     served = served_cuda(facts)
     if served is not None and "." in need.cuda and Version(need.cuda) <= served:
         return None

@@ -17,7 +17,7 @@ from flashdepot.diagnose.check.place import InstalledTorch, Place, TorchSymbols,
 from flashdepot.diagnose.check.subject import CUDA_SYMBOL, Binary, cuda_of_runtime
 from flashdepot.facts.gpus import cuda_of_elf, cuda_of_ptx
 from flashdepot.fit.needs import AbiNeed, CxxNeed, DriverNeed, LibcNeed, PlatformNeed
-from flashdepot.fit.rules import ask, served_cuda
+from flashdepot.fit.rules import ask, served_cuda, take_or_make
 from flashdepot.model.codec import FixedWord
 from flashdepot.model.diagnosis import Diagnosis, Verdict
 from flashdepot.model.target import Architecture, Platform, Version
@@ -155,7 +155,7 @@ def judge_architectures(binaries: Iterable[Binary], place: Place) -> Iterator[Ev
             has = f"GPU {gpu.dotted}: {count} of {total} fatbins have code for it"
             has += ", only as PTX, which the driver compiles at the first run" if count and not native else ""
             outcome = _outcome(count / total, best)
-            fix = f"Take a build for {gpu.sm}, or make one: flashdepot get --arch {gpu}" if outcome in _WRONG else ""
+            fix = take_or_make(gpu) if outcome in _WRONG else ""
             yield Evidence(outcome, "architectures", _codes(binary), has, binary.name, fix)
             if count and cuda is not None:
                 yield from _judge_driver(binary, gpu, cuda)
