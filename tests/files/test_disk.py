@@ -16,6 +16,7 @@ from flashdepot.errors import IntegrityError, MissingToolError
 from flashdepot.files.disk import atomic_file, disk_errors, explain_disk_error, sha256_file, write_atomic, write_named
 from flashdepot.files.documents import read_json, write_json
 from flashdepot.files.trust import planted, user_cache, user_config
+from flashdepot.files.user_files import folder_errors
 from support.tools import posix
 
 
@@ -211,3 +212,17 @@ def test_a_users_folders_are_those_that_the_package_for_all_systems_gives(name, 
     assert config == platformdirs.user_config_path("flashdepot", appauthor=False)
     assert cache.is_absolute()
     assert (cache.parent == Path("/elsewhere")) == (name == "/elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("number", "helps"),
+    [
+        (errno.EACCES, "Make it yours to write"),
+        (errno.EROFS, "Make it yours to write"),
+        (errno.ENOSPC, "Free space there"),
+    ],
+)
+def test_space_is_to_be_freed_only_where_it_is_lacking(number, helps, tmp_path) -> None:
+    with pytest.raises(MissingToolError) as caught, folder_errors(tmp_path, "--out DIR"):
+        raise OSError(number, os.strerror(number), str(tmp_path))
+    assert caught.value.hint == f"{helps}, or name another folder: --out DIR"

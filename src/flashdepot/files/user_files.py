@@ -204,7 +204,10 @@ def folder_errors(folder: Path, elsewhere: str) -> Iterator[None]:
     except OSError as error:
         if (explained := explain_disk_error(error, folder)) is None:
             raise
-        explained.hint = f"Free space there, or name another folder: {elsewhere}"
+        first = (
+            "Free space there" if error.errno in {errno.ENOSPC, errno.EDQUOT} else explained.hint.partition(", or ")[0]
+        )
+        explained.hint = f"{first.rstrip('.')}, or name another folder: {elsewhere}"
         raise explained from error
 
 
