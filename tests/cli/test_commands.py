@@ -1,4 +1,5 @@
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -220,6 +221,12 @@ def test_a_folder_that_cannot_be_written_is_named_before_anything_is_made(comman
     assert (done.returncode, done.stdout) == (2, "")
     assert f"{tmp_path / 'file'} is a file" in done.stderr
     assert not (tmp_path / "depot").exists()
+
+
+def test_a_letter_that_the_encoding_of_the_output_lacks_is_written_as_a_number(tmp_path) -> None:
+    command = [sys.executable, "-m", "flashdepot", "depot", "path", "--depot", tmp_path / "gr\u00fcn"]
+    said = run_program(command, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert said.strip().endswith("gr\\xfcn")
 
 
 def test_a_folder_with_files_of_the_users_is_refused_before_anything_is_made(tmp_path) -> None:

@@ -192,8 +192,7 @@ def run(*, catches_interrupts: bool = False) -> int:
     :param catches_interrupts: turn Ctrl-C into an answer and exit code 130, and leave it to the system afterwards.
     """
     signal.signal(signal.SIGTERM, _terminate)
-    if os.name == "nt":
-        _fit_windows()
+    _fit_output()
     os.umask(os.umask(0o077) | 0o022)  # what is made here is executed: nobody else may ever write into it
     try:
         if catches_interrupts:
@@ -220,13 +219,13 @@ def run(*, catches_interrupts: bool = False) -> int:
     return status if isinstance(status, int) else 0  # a command that ends by click's exit() has a status
 
 
-def _fit_windows() -> None:
-    """Have a console read escape sequences, and letters that the code page of a pipe or file lacks written as numbers."""
-    if sys.stderr.isatty():
+def _fit_output() -> None:
+    """Have letters that the encoding of the output lacks written as numbers, and Windows's console read escape sequences."""
+    if os.name == "nt" and sys.stderr.isatty():
         from colorama import just_fix_windows_console  # type: ignore[import, unused-ignore]  # noqa: PLC0415  (of click's)
 
         just_fix_windows_console()
-    if isinstance(sys.stdout, io.TextIOWrapper):
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
