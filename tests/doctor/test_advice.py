@@ -1,9 +1,16 @@
 """Advice speaks of what the log speaks of: its package, its system, its vendor, its versions."""
 
+import io
+from pathlib import Path
+
 import pytest
+from msgspec.structs import replace
 
 from doctor.logs import first, look
+from flashdepot.diagnose.explain import Files, explain
 from flashdepot.diagnose.explain.rules import for_windows
+from flashdepot.host import saved_host
+from flashdepot.model.host import HostRecord
 
 ABI = "undefined symbol: _ZN3c104cuda9SetDeviceEi"
 
@@ -217,3 +224,65 @@ def test_what_the_tool_itself_says_is_the_first_command(log: str, command: str) 
 def test_what_could_start_anything_else_is_not_advised_again(hint: str) -> None:
     report = look(f"error: the widget broke; run `{hint}`\n$ {hint}\nERROR: No matching distribution found for torch\n")
     assert not [command for command in (*report.findings[0].fix, *report.next_steps) if hint in command]
+
+
+RECORD = saved_host(Path(__file__).parent / "records" / "ubuntu-24.04-h100.json")
+NO_ENVIRONMENT = replace(RECORD, python=None, toolkits=(), programs={"uv": "/usr/bin/uv"}, container="docker")
+
+
+def carried(log: str, command: str, host: HostRecord, folder: Path) -> str:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        report = explain(io.BytesIO(log.encode()), host, command, Files(here=True))
+    return report.findings[0].fix[0]
+
+
+def make_environment(folder: Path, *, pip: bool) -> None:
+    for program in ("python", *(["pip"] if pip else [])):
+        (folder / "bin" / program).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "bin" / program).touch()
+
+
+def test_uv_gets_an_environment_where_none_is(tmp_path: Path) -> None:
+    log = "ModuleNotFoundError: No module named 'transformers'\n"
+    fix = carried(log, "uv pip install accelerate", NO_ENVIRONMENT, tmp_path)
+    assert fix.startswith("uv venv --allow-existing && . .venv/bin/activate && uv pip install transformers")
+
+
+@pytest.mark.parametrize(
+    ("pip", "said"),
+    [
+        (True, "env/bin/python -m pip install transformers"),
+        (False, "uv pip install --python env/bin/python transformers"),
+    ],
+)
+def test_what_is_installed_is_for_the_python_that_failed_and_by_the_installer_that_it_has(tmp_path, pip, said) -> None:
+    make_environment(tmp_path / "env", pip=pip)
+    log = "ModuleNotFoundError: No module named 'transformers'\n"
+    assert carried(log, "env/bin/python train.py", NO_ENVIRONMENT, tmp_path).startswith(said)
+    elsewhere = carried(log, "gone/bin/python train.py", NO_ENVIRONMENT, tmp_path)
+    assert "gone" not in elsewhere
+
+
+def test_a_variable_that_names_no_compiler_is_unset_and_the_toolkit_that_is_there_named(tmp_path: Path) -> None:
+    make_environment(tmp_path / "env", pip=True)
+    nvcc = tmp_path / "env/lib/python3.11/site-packages/nvidia/cu13/bin/nvcc"
+    nvcc.parent.mkdir(parents=True)
+    nvcc.touch()
+    host = replace(NO_ENVIRONMENT, variables={"CUDA_HOME": "/gone"}, dangling=("CUDA_HOME",))
+    log = "OSError: CUDA_HOME environment variable is not set. Please set it to your CUDA install root.\n"
+    fix = carried(log, "env/bin/pip install ./x --no-build-isolation", host, tmp_path)
+    assert fix.startswith("unset CUDA_HOME && export CUDA_HOME=env/lib/python3.11/site-packages/nvidia/cu13 && ")
+
+
+def test_the_newest_version_that_an_installer_lists_comes_first(tmp_path: Path) -> None:
+    log = "ERROR: Could not find a version that satisfies the requirement triton==99 (from versions: 2.0.0, 3.1.0)\n"
+    assert carried(log, "pip install triton==99", replace(NO_ENVIRONMENT, programs=None), tmp_path).startswith(
+        "pip install triton==3.1.0"
+    )
+
+
+def test_a_setting_of_a_command_is_one_of_the_failed_command_too(tmp_path: Path) -> None:
+    log = "panicked at bindgen_cuda: `nvidia-smi` failed. Ensure that you have CUDA installed\n"
+    host = replace(RECORD, python=None, gpus=())
+    assert carried(log, "cargo build", host, tmp_path).startswith("export CUDA_COMPUTE_CAP=80 && cargo build")

@@ -41,7 +41,7 @@ _LOOKS = re.compile(
 )
 _RUNS = re.compile(
     r"(?:[A-Z][A-Z0-9_]*=|set [A-Z]|(?:apt|cargo|cd|cmake|conda|cp|curl|docker|echo|export|flashdepot|git|hf|MASTER_PORT|mv|nvcc|pip"
-    r"|python|python3|rm|make|sed|sudo|unset|uv|winget|rustup|taskkill|call|reg|dnf|eval) )"
+    r"|python|python3|rm|make|for|sed|sudo|unset|uv|winget|rustup|taskkill|call|reg|dnf|eval) )"
 )
 _UNFILLED = re.compile(r"\b(?:THE_[A-Z]+|WHEEL_URL|VERSION|OWNER/|FILE\b|DIR\b)|/(?:path|other)/|<\w+(?: \w+)*>|\.\.\.")
 _LEFT = re.compile(r"(?<!!)<[a-z]+(?: [a-z]+)*>")
@@ -132,7 +132,7 @@ class Advice:
         command = _THEN_UNNAMED.sub("", self.shell.carried(command, self.tool))
         code = code_of(command)
         folder = _BUILD_FOLDER.search(failed) if self.tool == "cmake" and _RUNS.match(code) else None
-        if folder and "rm -rf" not in code and folder[1] not in code:
+        if folder and "rm -rf" not in code and not _UNFILLED.search(code) and folder[1] not in code:
             command = f"{code} && rm -rf {folder[1]}/CMakeCache.txt {folder[1]}/CMakeFiles{command[len(code) :]}"
         return command
 

@@ -37,11 +37,14 @@ NAME = re.compile(r"\{(\w+)\}")
 TOOLS = {
     **dict.fromkeys(("pip", "uv", "poetry", "pdm", "pixi", "maturin", "python", "torchrun", "server"), "python"),
     **{name: name for name in ("cargo", "conda", "cmake", "git", "compiler")},
+    "nvcc": "compiler",
 }
 """Whose commands help where a step is of that tool."""
 _OPTIONS = ("option", "other", "clap", "flag", "choice", "msvc", "gnu")
 _OF_TORCH = frozenset({*OURS, UNNAMED, "torch", "torchvision", "torchaudio", "triton"})
 """What an upgrade by itself breaks, or compiles for an hour."""
+_ARCHITECTURES = re.compile(r" (?:-arch|-code|-gencode|--gpu-(?:architecture|code))[= ]\S+")
+"""What a command line of nvcc says of GPUs."""
 _OF_GIT = "fatal: "
 _IN_LINE = {
     "path": re.compile(r"(?:^|[\s'\"`(=])(/(?!usr/bin|bin/)[^\s'\"`:,;)]+)"),
@@ -164,7 +167,7 @@ def _for_gpu(values: Mapping[str, str], tool: str, package: Package) -> str:
         again = re.sub(r" -DCMAKE_CUDA_ARCHITECTURES=\S*", "", again)
         return f"rm -rf build; {again} -DCMAKE_CUDA_ARCHITECTURES={arch}"
     if tool == "compiler":
-        return f"nvcc -gencode arch=compute_{arch},code=sm_{arch} ..."
+        return f"{_ARCHITECTURES.sub('', again)} -gencode arch=compute_{arch},code=sm_{arch}"
     flash = f"FLASH_ATTN_CUDA_ARCHS={arch} " if package.name in OURS else ""
     return f"{flash}TORCH_CUDA_ARCH_LIST={capability} {again}"
 
