@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from flashdepot.cli.host_commands import describe
 from flashdepot.diagnose.case import Intention, severity_word, verdict
@@ -115,3 +116,13 @@ def test_every_class_that_doctor_finds_is_documented() -> None:
 )
 def test_the_page_says_it(name: str, said: str) -> None:
     assert said in describe(load(name))
+
+
+@pytest.mark.parametrize(
+    ("system", "command"),
+    [("Ubuntu 24.04", ": sudo ubuntu-drivers install"), ("Fedora Linux 42", ": sudo dnf install"), ("Void", ".")],
+)
+def test_without_a_driver_the_fix_is_the_command_of_the_system(system, command) -> None:
+    bare = replace(load("opensuse-15.6-no-driver"), os_name=system)
+    (found,) = (f for f in examine(bare, Intention.RUN, LibraryRequest()) if f.id == "driver-missing")
+    assert f"Install NVIDIA's driver, 580 or newer{command}" in found.fix

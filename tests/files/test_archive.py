@@ -1,3 +1,4 @@
+import errno
 import gzip
 import io
 import os
@@ -167,6 +168,18 @@ def test_a_flipped_byte_in_a_zip_is_noticed(tmp_path, place):
 def test_something_else_under_the_name_of_an_archive_is_damaged(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
     assert_refused(tmp_path / name, tmp_path, "is damaged")
+
+
+def test_a_full_disk_is_not_called_a_damaged_archive(tmp_path, monkeypatch):
+    path = make_zip(tmp_path / "a.whl", [("x.h", BODY, 0)])
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(archive, "_unpack", full)
+    with pytest.raises(OSError, match="No space left"):
+        unpack(path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_an_encrypted_zip_is_refused(tmp_path):
