@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -34,6 +35,8 @@ _CANDLE = "candle"
 _OWN_TOOLS = frozenset({"cmake", "git", "ninja"})
 _OF_PYTHON = frozenset({"pip", "uv", "poetry", "pdm"})
 _OWN_PHASES = frozenset({"resolve", "fetch", "install"})
+_ENDED = re.compile(r"\W*(?:\S+: line \d+:\s+\d+ )?(?:Killed|Aborted)\b")
+_RAISED = re.compile(r"(?:^|\s)[A-Za-z_.]*[A-Z]\w*(?:Error|Exception): ")
 
 _STATES_ERROR = Pattern.parse(SENTENCES.lines["states_error"], memory=1 << 23)
 _NO_ERROR = Pattern.parse(SENTENCES.lines["no_error"])
@@ -215,10 +218,10 @@ class _Search:
         return bool(own) or ran or "-packages" in hit.line.text
 
     def _follows(self, hit: Hit) -> bool:
-        """Whether a line of the class that it may follow from stands before it, or any exception."""
-        name = hit.rule.follows
-        raised = (line.number for line in self.errors if name == "exception" and NAMES_ERROR.match(line.text.encode()))
-        before = (*(other.line.number for rule, other in self.found.items() if rule.id == name), *raised)
+        """Whether a line of the class that it may follow from stands before it; of a process that ended by a signal, any exception."""
+        before = [other.line.number for rule, other in self.found.items() if rule.id == hit.rule.follows]
+        if _ENDED.match(hit.line.text):
+            before += [line.number for line in self.errors if _RAISED.search(line.text)]
         return min(before, default=hit.line.number) < hit.line.number
 
     def _ran_later(self, hit: Hit) -> bool:
