@@ -156,7 +156,7 @@ def test_advice_is_for_the_machine_of_the_host_record() -> None:
     assert any("TORCH_CUDA_ARCH_LIST=12.0" in command for command in no_kernel.fix)
     memory = look("nvcc -c flash_fwd.cu\nnvcc error   : 'cicc' died due to signal 9", HOST).findings[0]
     assert memory.fix[1].startswith("flashdepot build --jobs 4 ")
-    assert memory.fix[2].startswith("MAX_JOBS=4 ")
+    assert "MAX_JOBS=4 " in memory.fix[2]
     assert memory.facts == ("this machine: 30.0 GB usable, 16 cores",)
     compiler = look("host_config.h:143:2: error: #error -- unsupported GNU version!", HOST).findings[0]
     assert any("/usr/bin/g++-14" in fact for fact in compiler.facts)
