@@ -39,19 +39,20 @@ def cuda_values(shell: UserShell, outcome: RuleOutcome, groups: Mapping[str, str
     if host and host.toolkits:
         values["nvcc_cuda"] = groups.get("nvcc_cuda") or minor(host.toolkits[0].version)
     release = torch_cuda if torch_cuda.startswith(f"{_OF_PYPI}.") else _RELEASE
-    bring = f"pip install 'cuda-toolkit[nvcc,crt,nvvm,cccl,cudart]=={release}.*' && {_POINT.format(home=_IN_WHEELS)}"
-    old = torch_cuda if torch_cuda and not torch_cuda.startswith(f"{_OF_PYPI}.") else ""
-    if nvcc := shell.of_wheels("*/bin/nvcc"):
+    major = torch_cuda.partition(".")[0]
+    whole = (t for t in (host.toolkits if host else ()) if "/nvidia/" not in t.root)
+    root = next((t.root for t in whole if major in ("", str(t.version.numbers[0]))), "")
+    wheels, point = "pip install 'cuda-toolkit[nvcc,crt,nvvm,cccl,cudart]{}' && ", _POINT.format(home=_IN_WHEELS)
+    if major in ("", _OF_PYPI) and (nvcc := shell.of_wheels("*/bin/nvcc")):
         home = shlex.quote(nvcc.removesuffix("/bin/nvcc"))
         values["toolkit"] = values["wheel_toolkit"] = _POINT.format(home=home)
-    elif host and host.toolkits and "/nvidia/" not in host.toolkits[0].root:
-        root = host.toolkits[0].root
+    elif root:
         values["toolkit"] = f"export CUDA_HOME={root} PATH={root}/bin:$PATH"
-    elif old:
-        values |= {"old_cuda": old, "newer_torch": f"pip install -U torch && {bring}"}
+    elif major not in ("", _OF_PYPI):
+        values |= {"old_cuda": torch_cuda, "newer_torch": f"pip install -U torch && {wheels.format('')}{point}"}
     else:
-        values["toolkit"] = bring
-        values |= {"no_toolkit": bring} if host else {}
+        values["toolkit"] = wheels.format(f"=={release}.*") + point
+        values |= {"no_toolkit": values["toolkit"]} if host else {}
     if header := groups.get("header"):
         found = shell.of_wheels(f"*/include/{header}")
         values |= {"header_folder": shlex.quote(found.removesuffix(f"/{header}"))} if found else {}

@@ -25,16 +25,16 @@ class Files:
     """The files of the machine that the advice is for, from the working folder on; none where that is another one."""
 
     def __init__(self, *, here: bool) -> None:
-        self._here = here
+        self.here = here
 
     def find(self, pattern: str) -> Sequence[str]:
         """The paths that fit a pattern of :mod:`glob`, in which ``~`` and variables may stand, sorted."""
         place = os.path.expandvars(os.path.expanduser(pattern))  # noqa: PTH111  (a pattern)
-        return sorted(glob.glob(place)) if self._here else ()  # noqa: PTH207  (as it is spelled, also relative)
+        return sorted(glob.glob(place)) if self.here else ()  # noqa: PTH207  (as it is spelled, also relative)
 
     def text(self, path: str) -> str:
         """What is in a file; empty where it cannot be read."""
-        return text_of(Path(path)) if self._here else ""
+        return text_of(Path(path)) if self.here else ""
 
 
 NOWHERE = Files(here=False)
@@ -65,6 +65,7 @@ OF_CUDA = frozenset(
     {"CUDACXX", "NVCC", "CUDA_HOME", "CUDA_PATH", "CUDA_ROOT", "CUDA_TOOLKIT_ROOT_DIR", "CUDAToolkit_ROOT"}
 )
 """Variables that say where CUDA's compiler is."""
+_HOME = re.compile(r"\bCUDA_HOME=(/[\w./-]+)")
 _UNSETS = re.compile(r"unset ((?:[A-Za-z_]+ ?)+)")
 _CANDLE = "link candle"
 _CANDLE_CRATE = 'name = "candle-flash-attn'
@@ -113,10 +114,12 @@ class UserShell:
         return None if programs is None else program in programs
 
     def lacks(self, command: str) -> bool:
-        """Whether it begins with a program that is not there, or is for a project that this folder does not have."""
+        """Whether it begins with a program or names a toolkit that is not there, or is for a project that this folder does not have."""
         code = code_of(command)
         started = {found["program"] for found in _START.finditer(code)}
         if _CANDLE in code and (lock := self.files.text("Cargo.lock")) and _CANDLE_CRATE not in lock:
+            return True
+        if self.files.here and (home := _HOME.search(code)) and not self.files.find(glob.escape(home[1])):
             return True
         return any(self.has(name) is False for name in started & _PROGRAMS)
 
