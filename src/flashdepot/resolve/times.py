@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from flashdepot.build.schedule import Capacity, Job, Outlook, c_layer, foresee, link_seconds
 from flashdepot.host.surroundings import crowding
 from flashdepot.kernels import family_of
@@ -50,6 +52,7 @@ def pack_seconds(size: int) -> float:
     return size / _PACK_RATE + install_seconds(size)
 
 
+@cache  # asked again for each torch that might help
 def build_seconds(selection: Selection, architectures: int, capacity: Capacity) -> float:
     """To fetch source and compilers, to compile, link and install a selection."""
     outlook = foresee(usual_jobs(selection, architectures, "shared"), (), capacity)
