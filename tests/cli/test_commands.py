@@ -1,3 +1,4 @@
+import io
 import json
 import os
 import sys
@@ -7,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from flashdepot.cli.app import app
+from flashdepot.cli.common import ask
 from flashdepot.errors import UsageError
 from flashdepot.model.limits import duration, joined, parse_size, size
 from support.toolkits import make_host
@@ -267,6 +269,19 @@ def test_sizes_and_times_are_said_as_people_say_them() -> None:
 def test_gc_says_why_nothing_was_freed_and_what_frees_more(tmp_path) -> None:
     done = flashdepot("depot", "gc", "--older-than", "0", "--yes", "--depot", tmp_path)
     assert_ends(done, 0, "what was used in the last hour", "flashdepot depot clean --all")
+
+
+@pytest.mark.parametrize(("answer", "agreed"), [("y\n", True), ("n\n", False)])
+def test_a_program_may_answer_a_question(monkeypatch, answer, agreed) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(answer))
+    assert ask("Free it?") is agreed
+
+
+def test_a_question_that_nobody_can_answer_names_the_option_that_answers_it(monkeypatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    with pytest.raises(UsageError, match="nobody answered") as refused:
+        ask("Free it?")
+    assert "--yes" in (refused.value.hint or "")
 
 
 def test_a_bucket_without_its_package_is_added_with_the_command_that_installs_it(tmp_path, monkeypatch) -> None:

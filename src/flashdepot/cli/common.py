@@ -16,7 +16,7 @@ import msgspec
 
 from flashdepot.depot import Depot
 from flashdepot.depot import open_depot as depot_in
-from flashdepot.errors import FlashdepotError
+from flashdepot.errors import FlashdepotError, UsageError
 from flashdepot.remotes import Remotes, users_remotes
 
 if TYPE_CHECKING:
@@ -294,12 +294,17 @@ def coloured(text: str, colour: str) -> str:
 
 
 def ask(question: str) -> bool:
-    """Whether the person at the terminal says yes."""
+    """Whether the person at the terminal, or a program that writes to this one, says yes.
+
+    :raises UsageError: when nobody is there to answer.
+    """
     try:
         return click.confirm(printable(question), err=True)  # noqa: TID251  (here it is made printable)
     except click.Abort:
         say("")  # what is said of it has a line of its own
-        raise
+        if sys.stdin.isatty():
+            raise
+        raise UsageError("Nothing was done: nobody answered.", hint="Answer beforehand: --yes") from None
 
 
 class Table(msgspec.Struct, frozen=True):
