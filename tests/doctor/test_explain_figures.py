@@ -72,8 +72,8 @@ def test_a_new_set_has_the_figures_of_its_answers(name: str) -> None:
 @pytest.mark.parametrize("group", ROUNDS, ids=lambda row: row["sets"])
 def test_a_round_has_the_sums_of_its_sets(group: Row) -> None:
     for domain, said in DOMAINS.items():
-        logs = [row for row in FIRST_SIGHT if row["domain"] == domain and row["set"] in of_group(group)]
-        assert f"| {group['sets']} | {said} | {of_first_sight(logs)} {sum(map(is_listed, logs))} |" in PAGE
+        if logs := [row for row in FIRST_SIGHT if row["domain"] == domain and row["set"] in of_group(group)]:
+            assert f"| {group['sets']} | {said} | {of_first_sight(logs)} {sum(map(is_listed, logs))} |" in PAGE
 
 
 @pytest.mark.parametrize("group", GROUPS, ids=lambda row: row["sets"])
