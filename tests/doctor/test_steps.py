@@ -230,3 +230,11 @@ def test_an_index_that_had_nothing_may_not_have_answered() -> None:
 def test_a_log_of_several_passages_says_which_one_counts(log: str, status: str, answer: str) -> None:
     report = look(log)
     assert (report.status, [cause.id for cause in report.findings][:1]) == (status, [answer] if answer else [])
+
+
+def test_no_stranger_s_package_is_installed_that_has_the_name_of_the_user_s_own_project() -> None:
+    log = "error: Failed to build `serve @ file:///home/me/serve`\n  cause: Failed to parse entry: `einops`\n"
+    report = look(log)
+    said = [*report.next_steps, *(command for cause in report.findings for command in cause.fix)]
+    assert said
+    assert not [command for command in said if "install" in command and "serve" in command]

@@ -279,6 +279,10 @@ def _marks() -> _Marks:
     )
 
 
+_OF_A_FOLDER = re.compile(r" @ file:")
+"""Says that what is built is a folder of the user's: an index may have another package of its name, which is a stranger's."""
+
+
 def _anywhere(pattern: str) -> str:
     return "".join("" if one == "^" else one for one in PIECES.findall(pattern))
 
@@ -294,7 +298,8 @@ def _mark(line: str) -> tuple[Step, bool] | None:
         tool, phase, pattern, back = _marks().rows[index]
         if found := pattern.search(text):
             said = _said(found.groupdict())
-            return Step(tool, phase, 0, 0, "", said.get("package", ""), said.get("version", "").lstrip("=<>~!")), back
+            name = "" if _OF_A_FOLDER.search(line) else said.get("package", "")
+            return Step(tool, phase, 0, 0, "", name, said.get("version", "").lstrip("=<>~!")), back
     return None
 
 
