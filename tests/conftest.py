@@ -42,6 +42,7 @@ def home(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     if "network" not in request.keywords:
         for name in own_world.index_variables():
             monkeypatch.delenv(name)
+    monkeypatch.setenv("FLASHDEPOT_OFFLINE", os.environ.get("FLASHDEPOT_OFFLINE", ""))  # a command's --offline sets it
     yield folder
     assert own_world.touched() == []
 

@@ -176,7 +176,7 @@ def test_a_worker_that_cannot_serve_is_refused_with_how_to_start_one(own_farm, t
 def test_a_worker_that_has_neither_compilers_nor_network_is_refused_with_what_gives_it_them(own_farm, tmp_path) -> None:
     own_farm.add_worker("--resources", "memory=4e9", FLASHDEPOT_HOME=str(tmp_path / "empty"))
     refused = FarmBuild(tmp_path / "build", own_farm, {"a.src": "# a\n"}).run()
-    assert "cannot work for this build: " in refused["error"]
+    assert "cannot compile for this build: " in refused["error"]
     assert "Give that machine the network, or its user a depot that has nvcc and zig" in refused["hint"]
 
 

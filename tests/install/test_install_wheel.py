@@ -79,7 +79,7 @@ FAILING: dict[str, tuple[dict[str, object], list[str], int, str]] = {
         {"faults": [Fault(drop_after=50_000)] * FOREVER, "ranges": False},
         ["D"],
         7,
-        "cannot be reached",
+        "ended its answer after 50000 bytes",
     ),
     "never there": ({"files": {}}, ["D"], 7, "answers 404"),
     "wrong range": (
