@@ -67,7 +67,8 @@ def test_a_link_in_place_of_any_folder_or_file_is_neither_followed_nor_replaced(
         done = writer(out)
 
         assert contents(victim) == before, place
-        assert (done.returncode, done.stderr.count(str(out / place))) == (2, 1) or "Writing there could destroy files" in done.stderr, (place, done)
+        assert done.returncode == 2, (place, done)
+        assert done.stderr.count(str(out / place)) == 1 or "Writing there could destroy" in done.stderr, (place, done)
         assert (out / place).is_symlink()
         (out / place).unlink()
         away.rename(out / place)
