@@ -304,7 +304,7 @@ def ask(question: str) -> bool:
         say("")  # what is said of it has a line of its own
         if sys.stdin.isatty():
             raise
-        raise UsageError("Nothing was done: nobody answered.", hint="Answer beforehand: --yes") from None
+        raise UsageError("Nothing was done: nobody answered.", hint="Answer in advance: --yes") from None
 
 
 class Table(msgspec.Struct, frozen=True):
