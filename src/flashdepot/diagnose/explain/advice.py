@@ -10,7 +10,7 @@ from flashdepot.diagnose.explain.machine import WHEELS
 from flashdepot.diagnose.explain.match import RuleOutcome
 from flashdepot.diagnose.explain.piece import Hit
 from flashdepot.diagnose.explain.rules import RANKS, LogRule, code_of, for_windows, is_for_posix
-from flashdepot.diagnose.explain.shell import OF_CUDA, UserShell
+from flashdepot.diagnose.explain.shell import LINK_CANDLE, OF_CUDA, UserShell
 from flashdepot.diagnose.explain.values import (
     NAME,
     OURS,
@@ -60,7 +60,6 @@ _INSTALLS = re.compile(r"\bpip install |\buv (?:pip install|add|sync)\b")
 _BUILD_FOLDER = re.compile(r" -B ?(\S+)")
 
 _INSTALL = "flashdepot install   # a wheel that fits this environment, or ours, which links no torch; verified before it is imported"
-_LINK_CANDLE = "link candle"
 _LINK = "flashdepot link candle --write --get   # prebuilt kernels in place of those that candle compiles"
 
 
@@ -88,7 +87,7 @@ class Advice:
         said = [f"{command}   # as the log itself says" for command in named_there if not _OF_OURS.search(command)]
         said = [self._carried(command) for command in said]
         fix = [*said, *(command for command in own if _run(command) not in map(_run, said))]
-        ours = [] if any(_LINK_CANDLE in command for command in fix) else self._ours_instead()
+        ours = [] if any(LINK_CANDLE in command for command in fix) else self._ours_instead()
         first = bool(ours) and not self.shell.lacks(ours[0])
         first = first and bool(self.hit.package or rule.rank != RANKS.index("missing-tool"))
         return tuple([*ours, *fix] if first else [*fix, *ours])
@@ -103,7 +102,7 @@ class Advice:
         if outcome.windows:
             advice = [for_windows(command) for command in advice if not is_for_posix(command)] or advice
         advice = [command for command in advice if self._is_ours or not _OURS_BUILDS.match(command)]
-        advice = [command for command in advice if outcome.candle or _LINK_CANDLE not in command] or advice
+        advice = [command for command in advice if outcome.candle or LINK_CANDLE not in command] or advice
         values = {**dict.fromkeys(("hidden", "bundle", "proxy"), "one is set here"), **self.values}
         fix = [fill(command, values, quoted=(*self.hit.groups, *UNKNOWN, "requirement")) for command in advice]
         fix = [text.replace(" --arch <gpu arch>", "") for text in self._of_this_tool(fix, advice)]

@@ -67,7 +67,8 @@ OF_CUDA = frozenset(
 """Variables that say where CUDA's compiler is."""
 _HOME = re.compile(r"\bCUDA_HOME=(/[\w./-]+)")
 _UNSETS = re.compile(r"unset ((?:[A-Za-z_]+ ?)+)")
-_CANDLE = "link candle"
+LINK_CANDLE = "link candle"
+"""What a command says that is for a project of candle only."""
 _CANDLE_CRATE = 'name = "candle-flash-attn'
 _OUTSIDE_PYTHON = frozenset({"cargo", "cmake", "compiler"})
 """Tools whose users may have no Python environment for a toolkit of PyPI's wheels."""
@@ -117,7 +118,7 @@ class UserShell:
         """Whether it begins with a program or names a toolkit that is not there, or is for a project that this folder does not have."""
         code = code_of(command)
         started = {found["program"] for found in _START.finditer(code)}
-        if _CANDLE in code and (lock := self.files.text("Cargo.lock")) and _CANDLE_CRATE not in lock:
+        if LINK_CANDLE in code and (lock := self.files.text("Cargo.lock")) and _CANDLE_CRATE not in lock:
             return True
         if self.files.here and (home := _HOME.search(code)) and not self.files.find(glob.escape(home[1])):
             return True
