@@ -225,9 +225,10 @@ def test_a_folder_that_cannot_be_written_is_named_before_anything_is_made(comman
     assert not (tmp_path / "depot").exists()
 
 
-def test_a_letter_that_the_encoding_of_the_output_lacks_is_written_as_a_number(tmp_path) -> None:
+@pytest.mark.parametrize("encoding", ["ascii", "ascii:surrogateescape"])  # the second: Windows, and the locale C
+def test_a_letter_that_the_encoding_of_the_output_lacks_is_written_as_a_number(tmp_path, encoding) -> None:
     command = [sys.executable, "-m", "flashdepot", "depot", "path", "--depot", tmp_path / "gr\u00fcn"]
-    said = run_program(command, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    said = run_program(command, env={**os.environ, "PYTHONIOENCODING": encoding})
     assert said.strip().endswith("gr\\xfcn")
 
 

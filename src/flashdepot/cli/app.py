@@ -225,7 +225,7 @@ def _fit_output() -> None:
         from colorama import just_fix_windows_console  # type: ignore[import, unused-ignore]  # noqa: PLC0415  (of click's)
 
         just_fix_windows_console()
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+    if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
