@@ -124,12 +124,23 @@ def test_a_missing_fact_ends_in_the_command_that_tells_it(flashdepot_at, tmp_pat
     assert not (tmp_path / "flashdepot.lock").exists()
 
 
-def test_a_record_of_a_jetson_without_its_gpu_ends_in_the_command_that_tells_it(flashdepot_at, tmp_path) -> None:
-    record = json.loads((RECORDS / "aarch64-jetson-orin.json").read_text())
-    (tmp_path / "orin.json").write_text(json.dumps({**record, "gpus": []}))
+@pytest.mark.parametrize(
+    ("record", "told"),
+    [("no-gpu", "--gpu 9.0"), ("no-driver", "--torch 2.8.0+cu128 --driver 580")],
+)
+def test_a_record_of_a_jetson_that_lacks_facts_ends_in_the_command_that_tells_them(
+    flashdepot_at, tmp_path, record, told
+) -> None:
+    orin = json.loads((RECORDS / "aarch64-jetson-orin.json").read_text())
+    gpus = [] if record == "no-gpu" else [{"name": "Orin", "architecture": "8.7", "memory": 0}]
+    (tmp_path / "orin.json").write_text(json.dumps({**orin, "gpus": gpus}))
     done = flashdepot_at("resolve", "--host", tmp_path / "orin.json")
     assert done.returncode == 3
-    assert " --gpu 9.0" in done.stdout.rstrip().splitlines()[-1]
+    last = done.stdout.rstrip().splitlines()[-1]
+    assert told in last
+    assert " --allow " not in last
+    again = flashdepot_at("resolve", *last.split()[2:])
+    assert "A fact is missing" not in again.stdout
 
 
 def test_without_pytorch_here_the_answer_ends_in_the_command_that_gets_it(

@@ -177,6 +177,33 @@ def test_the_proxy_of_pip_is_used(index, destination, monkeypatch):
     assert index.requests == ["http://index.invalid/simple/demo/"]
 
 
+@pytest.mark.parametrize(
+    ("scheme", "status", "said", "hint"),
+    [
+        ("https", 403, "answers 403 Forbidden and does not lead to https://index.invalid", "allow that server"),
+        (
+            "https",
+            407,
+            "answers 407 .* and does not lead to https://index.invalid",
+            "HTTPS_PROXY=http://USER:PASSWORD@",
+        ),
+        ("https", None, r"cannot be reached \(.*refused\)", "HTTPS_PROXY"),
+        ("http", 403, r"answers 403 Forbidden \(through the proxy", "~/.netrc"),
+        ("http", 407, r"answers 407 .* \(through the proxy", "HTTPS_PROXY=http://USER:PASSWORD@"),
+    ],
+)
+def test_a_proxy_that_refuses_is_named_and_not_the_server(index, destination, monkeypatch, scheme, status, said, hint):
+    index.statuses = [status] * 9
+    proxy = index.url.removesuffix("/simple/") if status else "http://127.0.0.1:1"  # where nobody listens
+    monkeypatch.setenv("PIP_INDEX_URL", f"{scheme}://index.invalid/simple")
+    monkeypatch.setenv("PIP_PROXY", proxy.replace("//", "//me:secret@"))
+    with pytest.raises(NetworkError, match=said) as caught:
+        fetch("demo", NAME, DIGEST, destination)
+    assert f"the proxy {proxy}" in caught.value.message
+    assert hint in caught.value.hint
+    assert "secret" not in caught.value.message + caught.value.hint
+
+
 def test_a_certificate_file_that_is_not_there_is_named(index, destination, monkeypatch):
     monkeypatch.setenv("PIP_INDEX_URL", index.url.replace("http://", "https://"))
     monkeypatch.setenv("PIP_CERT", "/nowhere/ca.pem")

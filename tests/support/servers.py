@@ -184,6 +184,9 @@ def serve_index():
             index.truncations -= (cut := index.truncations > 0)
             return self.answer(200, body, sent=len(body) // 2 if cut else None)
 
+        def do_CONNECT(self):  # of a proxy that refuses
+            self.do_GET()
+
     with serving(Index) as url:
         index.url = f"{url}/simple/"
         yield index

@@ -246,14 +246,16 @@ class Plan(msgspec.Struct, frozen=True):
     def missing(self) -> tuple[str, ...]:
         """The options that would tell what nothing could be decided without; empty when something was decided.
 
-        Where no GPU is known, and something else speaks against the most likely one as well, the facts that it lacks.
+        They are those of all that facts would decide. Where a record lacks the GPU, the driver or PyTorch, and something
+        else speaks against the most likely one as well, they are those of that one.
         """
         if self.ranked:
             return ()
-        waiting = [j.reasons for j in self.uncertain if all(reason.lacks_fact for reason in j.reasons)]
-        if not (waiting or self.facts.gpus):
-            waiting = [j.reasons for j in self.uncertain[:1]]
-        reasons = (reason for some in waiting for reason in some if reason.lacks_fact)
+        facts = self.facts
+        waiting = [j for j in self.uncertain if all(reason.lacks_fact for reason in j.reasons)]
+        if not (waiting or (facts.gpus and facts.driver and facts.torch)):
+            waiting = [*self.uncertain[:1]]
+        reasons = (reason for judged in waiting for reason in judged.reasons if reason.lacks_fact)
         return tuple(dict.fromkeys(str(reason.fix) for reason in reasons))
 
     def to_json(self) -> Mapping[str, Any]:

@@ -92,12 +92,24 @@ class NotThereError(NetworkError):
     """The server answers, and has no such file (any more)."""
 
 
+class ProxyFailure(requests.exceptions.ProxyError):
+    """A proxy that cannot be reached or refuses; ``proxy`` is its address without credentials."""
+
+    def __init__(self, error: requests.exceptions.ProxyError, proxy: str) -> None:
+        super().__init__(*error.args, request=error.request)
+        self.proxy = proxy
+
+
 class UnreachableError(NetworkError):
     """The server did not take the connection, or dropped it."""
 
 
 _GONE = {404, 410}
-_REFUSED = {401, 403, 407}
+_PROXY_CREDENTIALS = (
+    "Give the proxy a user and a password: HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT (HTTP_PROXY, PIP_PROXY)"
+)
+_REFUSED = {401, 403}
+PROXY_AUTHENTICATION = 407
 
 
 @contextlib.contextmanager
@@ -137,6 +149,8 @@ def _explain(
         said = f"{cannot} {server} answers {status(error)}{asked}."
         if code in _GONE:
             return NotThereError(said, hint=f"It was never there, or was taken away: {elsewhere}")
+        if code == PROXY_AUTHENTICATION:
+            return NetworkError(said, hint=_PROXY_CREDENTIALS)
         refused = f"Check the credentials in {credentials}"
         return NetworkError(said, hint=f"{refused if code in _REFUSED else 'Try again later'}, or {elsewhere}")
     if isinstance(error, (InvalidURL, InvalidSchema, MissingSchema, requests.TooManyRedirects)):
@@ -146,10 +160,27 @@ def _explain(
     if isinstance(reason := _innermost(error), IncompleteRead):
         said = f"{server} ended its answer after {reason.partial} bytes, and {reason.expected} were to come"
         return NetworkError(f"{cannot} {said}.", hint=f"Try again, or {elsewhere}")
+    if isinstance(error, ProxyFailure):
+        return _of_proxy(error, cannot, server, elsewhere)
     kind = UnreachableError if isinstance(error, requests.ConnectionError) else NetworkError
     return kind(
         f"{cannot} {server} cannot be reached ({_in_words(error)}).",
         hint=f"Check the network and the proxy (HTTPS_PROXY, PIP_PROXY), or {elsewhere}",
+    )
+
+
+def _of_proxy(error: ProxyFailure, cannot: str, server: str, elsewhere: str) -> NetworkError:
+    """A proxy's refusal to make a tunnel (RFC 9110, 9.3.6), or that there is no proxy."""
+    refusal = re.search(r"Tunnel connection failed: (\d{3}.*)", str(_innermost(error)))
+    if refusal is None:
+        return UnreachableError(
+            f"{cannot} the proxy {error.proxy} cannot be reached ({_in_words(error)}).",
+            hint="Check its address: HTTPS_PROXY, HTTP_PROXY, PIP_PROXY, or proxy in pip config list",
+        )
+    asks = refusal[1].startswith(str(PROXY_AUTHENTICATION))
+    return UnreachableError(
+        f"{cannot} the proxy {error.proxy} answers {refusal[1].strip()} and does not lead to {server}.",
+        hint=_PROXY_CREDENTIALS if asks else f"Ask who runs the proxy to allow that server, or {elsewhere}",
     )
 
 

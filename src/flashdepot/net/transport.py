@@ -19,9 +19,10 @@ import requests
 import urllib3
 from requests.adapters import BaseAdapter, HTTPAdapter
 from requests.auth import AuthBase, HTTPBasicAuth
-from requests.utils import get_auth_from_url, get_netrc_auth, urldefragauth
+from requests.utils import get_auth_from_url, get_netrc_auth, select_proxy, urldefragauth
 
 from flashdepot.errors import UsageError
+from flashdepot.net.errors import ProxyFailure
 
 _CONFIG_NAME = "pip.ini" if os.name == "nt" else "pip.conf"
 _SECTIONS = ("global", "install", "download")
@@ -267,13 +268,22 @@ class _Transport(HTTPAdapter):
             verify = self._settings.certificates
         if proxy := self._settings.proxy:
             proxies = {"http": proxy, "https": proxy}
+        used = select_proxy(str(request.url), proxies)
+        proxy = urldefragauth(used) if used else None
         try:
-            return super().send(request, stream, timeout, verify, self._settings.client_certificate or cert, proxies)
+            response = super().send(
+                request, stream, timeout, verify, self._settings.client_certificate or cert, proxies
+            )
+        except requests.exceptions.ProxyError as error:
+            raise ProxyFailure(error, proxy or "") from error
         except OSError as error:
             if isinstance(error, requests.RequestException):
                 raise
             # requests checks that certificate files exist, and says so with a bare OSError.
             raise requests.exceptions.SSLError(str(error), request=request) from error
+        if proxy and url.scheme == "http" and not response.ok:  # either of them may have answered
+            response.reason = f"{response.reason} (through the proxy {proxy})"
+        return response
 
 
 class _LocalFiles(BaseAdapter):

@@ -10,7 +10,7 @@ import requests
 
 from flashdepot.errors import NetworkError
 from flashdepot.model.remote import RemoteSettings
-from flashdepot.net.errors import NotThereError, network_errors, status
+from flashdepot.net.errors import PROXY_AUTHENTICATION, NotThereError, network_errors, status
 from flashdepot.net.transport import content_range, length_of, open_session, raw_chunks, read_index_settings
 from flashdepot.remotes.stores import Opened
 
@@ -92,6 +92,8 @@ class WebBackend:
             if not isinstance(cause, requests.HTTPError):
                 raise
             code = cause.response.status_code if cause.response is not None else 0
+            if code == PROXY_AUTHENTICATION:
+                raise
             raise NetworkError(
                 f"{self._root} cannot be written: it answers {status(cause)}",
                 hint="Put a user and a password that may write there into ~/.netrc."
