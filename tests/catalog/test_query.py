@@ -2,10 +2,12 @@
 
 import json
 from collections import Counter
+from datetime import datetime
 
 import pytest
 
 from flashdepot.catalog import load_catalog
+from flashdepot.catalog.load import Catalog, Collection
 from flashdepot.catalog.matrix import (
     Filter,
     in_ranges,
@@ -230,3 +232,18 @@ def test_a_damaged_refresh_is_a_warning(catalog, depot):
     path.write_bytes(b"?")
     done = catalog("ls", "--source", "official", "--limit", "1")
     assert_ends(done, 0, "warning: ", "official.json.z is damaged")
+
+
+@pytest.mark.parametrize(
+    ("listed", "said"),
+    [
+        (["2026-03-04T23:59:59Z"], "listed today"),
+        (["2026-03-05T00:00:00Z"], "listed today"),  # another machine's clock
+        (["2026-03-03T00:00:00Z"], "listed 1 day ago"),
+        (["2026-03-04T00:00:00Z", "2026-02-28T00:00:00Z"], "listed 4 days ago"),
+        ([], "listed today"),
+    ],
+)
+def test_the_age_of_the_catalog_is_that_of_its_oldest_collection(listed, said) -> None:
+    collections = tuple(Collection(f"c{n}", "official", "", "", day) for n, day in enumerate(listed))
+    assert Catalog((), collections, ()).age(datetime.fromisoformat("2026-03-04T12:00:00+00:00")) == said

@@ -53,17 +53,21 @@ def test_standard_input_is_explained_as_one_document() -> None:
     assert document["findings"][0]["line"] == 2
 
 
-def test_without_a_name_it_is_the_last_failed_compile_of_the_depot(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "code", "said"),
+    [(FAILED, 0, "unsupported-gpu-arch"), ("error: the widget broke\n", 4, "No rule knows this log")],
+    ids=["a known failure", "one that no rule knows"],
+)
+def test_without_a_name_it_is_the_last_failed_compile_of_the_depot(tmp_path: Path, text, code, said) -> None:
     logs = tmp_path / "logs"
     logs.mkdir()
-    for age, (name, text) in enumerate(
-        [("good", "a.cu(1): warning\n"), ("failed", FAILED), ("older", "nvcc error   : 'cicc' died due to signal 9\n")]
-    ):
-        (logs / f"{name}.log").write_text(text)
+    older = "nvcc error   : 'cicc' died due to signal 9\n"
+    for age, (name, written) in enumerate([("good", "a.cu(1): warning\n"), ("failed", text), ("older", older)]):
+        (logs / f"{name}.log").write_text(written)
         os.utime(logs / f"{name}.log", (10**9 - age, 10**9 - age))
     done = run("--depot", str(tmp_path))
-    assert_ends(done, 0, "failed.log")
-    assert "unsupported-gpu-arch" in done.stdout
+    assert_ends(done, code, "failed.log")
+    assert said in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,10 @@ def test_what_can_be_neither_tuned_nor_plotted_is_wrong_usage(tmp_path, words, s
 @pytest.mark.slow
 def test_a_plot_is_written(tmp_path) -> None:
     pytest.importorskip("matplotlib")
-    done = flashdepot_here("bench", "--python", answering(tmp_path, MEASURED), "--plot", str(tmp_path / "speed.svg"))
+    rows = [dict(row) for row in MEASURED["rows"]]
+    rows[0]["tflops"] = {"flash_attn": 330.0}  # torch has no kernel for the first length
+    measured = answering(tmp_path, {**MEASURED, "rows": rows})
+    done = flashdepot_here("bench", "--python", measured, "--plot", str(tmp_path / "speed.svg"))
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "speed.svg").read_bytes().startswith(b"<?xml")
 

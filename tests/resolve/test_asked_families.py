@@ -234,3 +234,10 @@ def test_a_vendored_library_of_two_families_is_asked_for_again_by_name(tmp_path)
     assert unmet(replace(expected(manifest, LibraryRequest(), host, depot), driver=None), manifest) == ()
     asked = expected(manifest, library_request(families="fa2"), host, depot)
     assert any("fa4 too" in reason for reason in unmet(asked, manifest))
+
+
+def test_a_vendored_library_is_checked_without_the_compiler_that_made_it(tmp_path) -> None:
+    request = need_of(tmp_path, families="fa2").request
+    asked = LibraryRequest(cuda=tmp_path / "nowhere" / "cuda")
+    found = expected(manifest_for(request, "fa2"), asked, make_host(), Depot(tmp_path / "depot"))
+    assert (found.selection, found.cuda_major) == (request.selection, None)

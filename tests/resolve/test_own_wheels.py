@@ -16,6 +16,7 @@ from flashdepot.model.request import LibraryRequest
 from flashdepot.model.selection import PROFILES, select
 from flashdepot.model.target import Version
 from flashdepot.resolve.build import Making
+from flashdepot.resolve.choice import InstallRequest, wheel_request
 from flashdepot.resolve.decide import decide
 from flashdepot.resolve.facts import NamedFacts, override
 from flashdepot.resolve.lock import judge_lock, lock_decision, read_lock, write_lock
@@ -24,6 +25,7 @@ from flashdepot.resolve.project import library_request
 from flashdepot.resolve.times import BANDWIDTH
 from support.depots import flip_bit, store_library
 from support.recipes import architectures
+from support.toolkits import make_host
 from support.upstreams import default_version, find_sdist
 
 H100 = next(case for case in CASES if case.name == "torch 2.8 on an H100")
@@ -130,3 +132,9 @@ def test_what_flashdepot_cannot_make_is_not_offered(request_, depot) -> None:
 def test_nothing_is_written_by_asking(depot) -> None:
     own(depot)
     assert not depot.root.exists()
+
+
+@pytest.mark.parametrize(("upstream", "version"), [("2.8.3", "2.8.3"), ("../flash-attention", ""), (None, "")])
+def test_only_a_published_source_says_the_version_of_the_wheel(upstream, version) -> None:
+    asked = InstallRequest(LibraryRequest(upstream=upstream))
+    assert wheel_request(asked, make_host(), lambda _: None).version == version
