@@ -35,10 +35,9 @@ _CANDLE = "candle"
 _OWN_TOOLS = frozenset({"cmake", "git", "ninja"})
 _OF_PYTHON = frozenset({"pip", "uv", "poetry", "pdm"})
 _OWN_PHASES = frozenset({"resolve", "fetch", "install"})
-_ENDED = re.compile(r"\W*(?:\S+: line \d+:\s+\d+ )?(?:Killed|Aborted)\b")
-_RAISED = re.compile(r"(?:^|\s)[A-Za-z_.]*[A-Z]\w*(?:Error|Exception): ")
 
 _STATES_ERROR = Pattern.parse(SENTENCES.lines["states_error"], memory=1 << 23)
+_GIVES_UP, _ONLY_ENDS = (Pattern.parse(SENTENCES.lines[name]) for name in ("gives_up", "only_ends"))
 _NO_ERROR = Pattern.parse(SENTENCES.lines["no_error"])
 _ONLY_REPORTS = Pattern.parse("(?i)" + "|".join(text for text, _ in SENTENCES.rows["sums_up"]))
 _WHERE = tuple((Pattern.parse(f"(?i){text}"), where) for text, where in SENTENCES.rows["sums_up"])
@@ -104,7 +103,7 @@ def _screen(rules: tuple[LogRule, ...]) -> Screen:
     texts = {text for rule in rules for text in rule.texts}.union(
         {_FLASH, _CANDLE}, WINDOWS_SIGNS, AMD_SIGNS, INSTALL_SIGNS
     )
-    return Screen(dict.fromkeys((*patterns, _STATES_ERROR, HINT, *machine.PATTERNS)), texts)
+    return Screen(dict.fromkeys((*patterns, _STATES_ERROR, _GIVES_UP, HINT, *machine.PATTERNS)), texts)
 
 
 @dataclass
@@ -125,6 +124,7 @@ class _Search:
         self._seen: set[str] = set()
         self._before = b""
         self._package: Package | None = None
+        self._gave_up = 0
         self._screen = _screen(tuple(self.rules))
 
     def begin(self, command: str) -> None:
@@ -152,6 +152,8 @@ class _Search:
                 (self.described if hit.described else self.suggested).setdefault(rule, replace(hit, certain=False))
         if len(self.errors) < EARLIEST and _STATES_ERROR in possible:
             self._keep_errors(piece)
+        if not self._gave_up and _GIVES_UP in possible:
+            self._gave_up = next((piece.line_at(found).number for found in piece.lines_with(_GIVES_UP)), 0)
         if len(self.hints) < _HINTS and HINT in possible:
             self._keep_hints(piece)
         self._before = chunk.text
@@ -218,10 +220,16 @@ class _Search:
         return bool(own) or ran or "-packages" in hit.line.text
 
     def _follows(self, hit: Hit) -> bool:
-        """Whether a line of the class that it may follow from stands before it; of a process that ended by a signal, any exception."""
+        """Whether a line stands before it that it follows from.
+
+        That is one of the class that its rule names or, for what only says that a process ended or that others wait for it, the
+        first in which a program says why it gives up. What an installer reports of a build follows from such a line below it.
+        """
+        if hit.likely and self._gave_up and _ONLY_REPORTS.search(hit.line.text.encode()):
+            return True
         before = [other.line.number for rule, other in self.found.items() if rule.id == hit.rule.follows]
-        if _ENDED.match(hit.line.text):
-            before += [line.number for line in self.errors if _RAISED.search(line.text)]
+        if self._gave_up and _ONLY_ENDS.search(hit.line.text.encode()):
+            before.append(self._gave_up)
         return min(before, default=hit.line.number) < hit.line.number
 
     def _ran_later(self, hit: Hit) -> bool:
@@ -238,7 +246,7 @@ class _Search:
         for found in islice(piece.lines_with(_STATES_ERROR), _EXAMINED):
             line = piece.line_at(found)
             text = line.text.encode()
-            if not _NO_ERROR.search(text):
+            if not (_NO_ERROR.search(text) or piece.is_source(found)):
                 if not _ONLY_REPORTS.search(text):
                     self.errors.append(line)
                 elif len(self.reports) < EARLIEST:

@@ -35,13 +35,15 @@ _LEVELS_END = 80
 
 _DOES_WITHOUT = Pattern.parse(SENTENCES.lines["does_without"])
 _CONTINUES = re.compile(rb"\n\W{0,40}(?i:using|falling back|switching|continuing|defaulting|skipping)\b")
-_WARNS = re.compile(rb"(?:^|[\s\[(|])(?:WARN(?:ING)?|INFO|DEBUG)(?:\W|$)")
+_WARNS = re.compile(rb"(?:^|[\s\[(|])(?:WARN(?:ING)?|(?P<tells>INFO|DEBUG|TRACE))(?:\W|$)")
 _ONLY_WARNS = Pattern.parse(SENTENCES.lines["only_warns"])
 _SAYS_ERROR = re.compile(rb"(?i:error|exception|\bfailed)\b")
 _IS_SUPPOSED = Pattern.parse(SENTENCES.lines["is_supposed"])
 _IS_RAISED = re.compile(rb"\w(?:Error|Exception)\b|\b(?i:error)(?:\[\w+\])?:")
 _BRANCH = re.compile("(?:\\s|\u2502)*(?:(?:\u251c|\u2570)\u2500\u25b6|[Cc]aused? by: |cause: )".encode())
 """How a line begins that uv prints of a tree of causes, the last of which is the reason of the others."""
+_IS_TASK = re.compile(rb"(?i:failed|unable) to ")
+"""How the name of a task begins that failed: in a tree of causes the line below says why."""
 _TREE = 10
 NAMES_ERROR = re.compile(rb"[^\w#]*(?:\w+\.)*[A-Z]\w*(?:Error|Exception): ")
 
@@ -123,7 +125,7 @@ class Piece(msgspec.Struct, frozen=True):
         """Whether a program printed what was found, and no person wrote it."""
         in_step = self.scene.at(found.start()) is not None
         voice = self.passages.voice_of(*found.span(), in_step=in_step, sentence=False)
-        return voice is Voice.PRINTED and not self._is_source(found)
+        return voice is Voice.PRINTED and not self.is_source(found)
 
     def repeats(self, rule: LogRule) -> bool:
         """Whether what a title says stands below it too, where the program's own line is."""
@@ -170,11 +172,14 @@ class Piece(msgspec.Struct, frozen=True):
 
     def _weigh(self, rule: LogRule, pattern: Pattern, found: re.Match[bytes]) -> _Weight:
         """What a match is worth: a program printed it because something failed, and neither warns nor shows its source."""
-        near, source = self._near(found), self._is_source(found)
+        near, source = self._near(found), self.is_source(found)
         goes_on = _CONTINUES.match(self.chunk.text, end_of_line(self.chunk.text, found.end()))
         taken_back = goes_on or any(other.search(near) for other in (_DOES_WITHOUT, *rule.ignore))
         if taken_back or (source and (is_template(near) or self._is_not_reached(found))):
             return _Weight.NOTHING
+        below = end_of_line(self.chunk.text, found.end()) + 1
+        if _IS_TASK.match(found[0]) and not rule.warns and _BRANCH.match(self.chunk.text, below):
+            return _Weight.TELLS
         in_step = self.scene.at(found.start()) is not None
         sentence = pattern.is_sentence and not in_step
         voice = Voice.PRINTED if source else self.passages.voice_of(*found.span(), in_step=in_step, sentence=sentence)
@@ -183,7 +188,7 @@ class Piece(msgspec.Struct, frozen=True):
         begin = begin_of_line(self.chunk.text, found.end())
         warns = _WARNS.search(self.chunk.text[begin : begin + _LEVELS_END]) or _ONLY_WARNS.search(near)
         if warns and not rule.warns:
-            return _Weight.SHOWS if _SAYS_ERROR.search(near) else _Weight.TELLS
+            return _Weight.SHOWS if _SAYS_ERROR.search(near) and not warns.groupdict().get("tells") else _Weight.TELLS
         supposed = _IS_SUPPOSED.search(near) and not _IS_RAISED.search(near)
         return _Weight.PROVES if rule.warns or not (supposed or source) else _Weight.SHOWS
 
@@ -196,7 +201,7 @@ class Piece(msgspec.Struct, frozen=True):
         text, begin = self.chunk.text, begin_of_line(self.chunk.text, found.end())
         return is_not_reached(text[begin : begin + _NEAR], text[max(0, begin - _SHOWN) : begin + _SHOWN])
 
-    def _is_source(self, found: re.Match[bytes]) -> bool:
+    def is_source(self, found: re.Match[bytes]) -> bool:
         """Whether the line is source that a traceback shows: a frame stands before it, or its number in it."""
         text = self.chunk.text
         begin = begin_of_line(text, found.end())
