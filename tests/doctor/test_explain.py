@@ -141,6 +141,30 @@ def test_a_symbol_that_the_named_torch_has_is_a_contradiction_and_is_said() -> N
     assert "torch.__file__" not in " ".join(look("torch==2.5.1\n" + error).findings[0].facts)
 
 
+def test_an_error_that_a_logger_prints_is_shown_by_its_reason_and_not_by_its_frames() -> None:
+    logged = ["Traceback (most recent call last):", '  File "/env/core.py", line 9, in run', "    engine.start()", "OddError: no"]
+    report = look("".join(f"ERROR 04-07 10:56:15 [core.py:390] {line}\n" for line in logged))
+    assert [line.text for line in report.errors] == ["OddError: no"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "end"),
+    [
+        ("a.cpp:3: f: Assertion `n > 0' failed.", "Aborted (core dumped)"),
+        ("ValueError: no", "Killed"),
+        ("dyld: Library not loaded: libpython3.12.dylib", "(signal: 6, SIGABRT: process abort signal)"),
+        ("RuntimeError: no", "gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms"),
+    ],
+)
+def test_how_a_process_ended_is_no_cause_behind_the_line_in_which_it_gives_up(reason: str, end: str) -> None:
+    assert classes(f"torch nvcc -c a.cu\n{end}\n") != []
+    assert classes(f"torch nvcc -c a.cu\n{reason}\n{end}\n") == []
+
+
+def test_a_fault_is_named_whatever_was_raised_before() -> None:
+    assert classes("ValueError: no\nSegmentation fault (core dumped)\n") == ["process-crashed"]
+
+
 def test_names_are_shown_mangled_where_there_is_no_demangler(monkeypatch: pytest.MonkeyPatch) -> None:
     def nowhere() -> None:
         raise MissingToolError("no C++ library")

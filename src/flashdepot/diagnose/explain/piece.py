@@ -136,8 +136,8 @@ class Piece(msgspec.Struct, frozen=True):
         """What a line matches that stands where the log has not said what runs, of patterns that want to know."""
         sought = ((pattern, pattern.search(self.chunk.text)) for pattern in rule.in_step if pattern in self.possible)
         early = ((pattern, found) for pattern, found in sought if found and self.scene.at(found.end()) is None)
-        hits = (self._hit(rule, self._weigh(rule, pattern, found), found) for pattern, found in early)
-        return next((hit for hit in hits if not hit.described), None)
+        weighed = ((self._weigh(rule, pattern, found), found) for pattern, found in early)
+        return next((self._hit(rule, *match) for match in weighed if match[0] > _Weight.TELLS), None)
 
     def _hit(self, rule: LogRule, weight: _Weight, found: re.Match[bytes]) -> Hit:
         text = self.chunk.text
