@@ -142,7 +142,12 @@ def test_a_symbol_that_the_named_torch_has_is_a_contradiction_and_is_said() -> N
 
 
 def test_an_error_that_a_logger_prints_is_shown_by_its_reason_and_not_by_its_frames() -> None:
-    logged = ["Traceback (most recent call last):", '  File "/env/core.py", line 9, in run', "    engine.start()", "OddError: no"]
+    logged = [
+        "Traceback (most recent call last):",
+        '  File "/env/core.py", line 9, in run',
+        "    engine.start()",
+        "OddError: no",
+    ]
     report = look("".join(f"ERROR 04-07 10:56:15 [core.py:390] {line}\n" for line in logged))
     assert [line.text for line in report.errors] == ["OddError: no"]
 
