@@ -175,10 +175,9 @@ def describe_log(report: LogReport) -> str:
         line = report.findings[0].line
         said = "This log does not say for certain why it failed. The line that says most, and what it may mean, the likeliest first:"
         pages.insert(0, "\n".join([said, f"  line {line.number}: {line.text}", *_possible(report)]))
-    if report.hints:
-        pages.append(
-            "\n".join(["The log itself says:", *(f"  line {hint.number}: {hint.text}" for hint in report.hints)])
-        )
+    shown = {*report.errors, *(finding.line for finding in report.findings)}
+    if hints := [hint for hint in report.hints if hint not in shown]:
+        pages.append("\n".join(["The log itself says:", *(f"  line {hint.number}: {hint.text}" for hint in hints)]))
     if report.next_steps:
         pages.append("\n".join(["What to do next:", *(f"    {step}" for step in report.next_steps)]))
     return "\n\n".join(pages)

@@ -10,7 +10,7 @@ from flashdepot.diagnose.explain.machine import WHEELS
 from flashdepot.diagnose.explain.match import RuleOutcome
 from flashdepot.diagnose.explain.piece import Hit
 from flashdepot.diagnose.explain.rules import RANKS, LogRule, code_of, for_windows, is_for_posix
-from flashdepot.diagnose.explain.shell import LINK_CANDLE, OF_CUDA, UserShell
+from flashdepot.diagnose.explain.shell import BRINGS_CUDA, LINK_CANDLE, OF_CUDA, UserShell
 from flashdepot.diagnose.explain.values import (
     NAME,
     OURS,
@@ -29,8 +29,6 @@ _COMMANDS = {
     "compiler": re.compile(r"nvcc -|g\+\+ -"),
     "cargo": re.compile(r"cargo |CARGO_|RUSTFLAGS=|CUDARC_|eval .*cargo "),
 }
-_BRINGS_CUDA = re.compile(r"pip install '?(?:cuda-toolkit|nvidia-)")
-"""How a command begins that brings parts of CUDA, which is for every tool's logs."""
 _SETTINGS = re.compile(r"(?:[A-Z][A-Z0-9_]*=\S* )*")
 _PART = re.compile(r"\s*(?:;|&&|\|\|?)\s+")
 _LOOKS = re.compile(
@@ -77,18 +75,19 @@ class Advice:
         """What the log itself says, the rule's commands for this log and this machine, and flashdepot's own where it has something instead."""
         rule = self.hit.rule
         own = sorted(map(self._carried, self._of_rule()), key=self._place)
-        faulty = self.shell.faulty(self.hit)
-        if faulty and not any(self.shell.at_fault(command) for command in own):
-            other = self.values.get("toolkit", "") if OF_CUDA.intersection(faulty) else ""
-            unset = " && ".join(filter(None, [f"unset {' '.join(faulty)}", other]))
-            own = [self._carried(f"{unset}   # what is set there is at fault; then the same command"), *own]
+        if not any(self.shell.at_fault(command) for command in own):
+            said_so = " ".join([self.hit.line.text, *(line.text for line in self.outcome.errors)])
+            undone = self.shell.undone(self.hit, said_so)
+            if OF_CUDA.intersection(code_of(undone).split()) and (other := self.values.get("toolkit", "")):
+                undone = undone.replace("   # ", f" && {other}   # ")
+            own = [*filter(None, [undone and self._carried(undone)]), *own]
         hints = near(self.outcome.hints, self.hit.line.number)
         named_there = commands_in(hints, failed_command(self.outcome, self.tool) or "THE_COMMAND")
-        said = [f"{command}   # as the log itself says" for command in named_there if not _OF_OURS.search(command)]
-        said = [self._carried(command) for command in said]
+        said = [self._carried(command) for command in named_there if not _OF_OURS.search(command)]
+        said = [command for command in said if not _UNFILLED.search(code_of(command).replace("THE_COMMAND", ""))]
         fix = [*said, *(command for command in own if _run(command) not in map(_run, said))]
         ours = [] if any(LINK_CANDLE in command for command in fix) else self._ours_instead()
-        first = bool(ours) and not self.shell.lacks(ours[0])
+        first = bool(ours) and not said and not self.shell.lacks(ours[0])
         first = first and bool(self.hit.package or rule.rank != RANKS.index("missing-tool"))
         return tuple([*ours, *fix] if first else [*fix, *ours])
 
@@ -160,7 +159,7 @@ class Advice:
         kept = [
             c
             for c, raw in zip(fix, advice, strict=True)
-            if _BRINGS_CUDA.match(c) or not (is_of_other(c) and found.isdisjoint(NAME.findall(raw)))
+            if BRINGS_CUDA.match(c) or not (is_of_other(c) and found.isdisjoint(NAME.findall(raw)))
         ]
         return kept or fix
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from flashdepot.diagnose.explain.pattern import Pattern
-from flashdepot.diagnose.explain.rules import SENTENCES
+from flashdepot.diagnose.explain.rules import SENTENCES, code_of
 
 _ABOVE, _BELOW = 8, 20
 """How many lines before and behind the one that decides a tool may give its hint."""
@@ -38,6 +38,8 @@ _RISKY = re.compile(
     r"://|\bgit\+|\s@\s|^(?:sudo )?git (?!(?:submodule|lfs|fetch|pull|stash|add|init|restore|checkout|config --global --add safe)\b)|^uv(?:x| tool| run)\b|\bcargo run\b"
 )
 """What a log must not talk anybody into: other people's addresses, and what runs a program of the log's choice."""
+_AS_IT_IS = ("command", "option", "setting")
+"""What stands in a command as the log has it: it is several words, which are looked at."""
 _UNFILLED = re.compile(r" (?:PACKAGE|NAME)\b|\.\.\.|[-=~<>+]$|(?<!--fix-broken )install(?: -\S+)*$|=[A-Z]$")
 
 
@@ -54,25 +56,30 @@ def near(hints: Sequence[Line], *numbers: int) -> tuple[Line, ...]:
 
 
 def commands_in(hints: Sequence[Line], again: str) -> Iterator[str]:
-    """The commands that hints name, each once, without what a shell would take for more than one command.
+    """The commands that hints name, or that mend what they tell of, each once, with what is said of it.
+
+    What a log names holds nothing that a shell would take for more than one command.
 
     :param again: the command that failed, for what is to be added to it.
     """
     said = dict.fromkeys(command for hint in hints if (command := _command(hint.text, again)))
-    yield from said
+    yield from (command if "   # " in command else f"{command}   # as the log itself says" for command in said)
 
 
 def _command(text: str, again: str) -> str:
     for pattern, command in _TABLE:
         if found := pattern.search(text.encode()):
             groups = {name: value.decode(errors="replace") for name, value in found.groupdict().items() if value}
-            groups.setdefault("name", groups.get("other") or groups.get("optional", ""))
-            if "requirement" in groups:
-                groups["requirement"] = shlex.quote(groups["requirement"].rstrip("."))
+            either = groups.get("other") or groups.get("optional", "")
+            groups |= {name: either for name in pattern.groups if either and name not in groups}
+            groups |= {name: shlex.quote(value.rstrip(".")) for name, value in groups.items() if name not in _AS_IT_IS}
             if "command" in groups:
                 groups["command"] = _PROSE.sub("", groups["command"])
                 if not SAFE.fullmatch(groups["command"]) or _RISKY.search(groups["command"]):
                     return ""
-            filled = command.format(**groups, again=again)
-            return "" if _UNFILLED.search(filled) else filled
+            try:
+                filled = command.format(**groups, again=again)
+            except KeyError:
+                return ""  # the line has not what the command is for
+            return "" if _UNFILLED.search(code_of(filled)) else filled
     return ""

@@ -55,6 +55,8 @@ WHEELS = (
     "plain",
     "newest",
     "cuda_feature",
+    "python_headers",
+    "wheeled",
 )
 """What advice names only where it is known: what brings a missing library, header or program, another toolkit than the one at
 fault, and a module of Python itself."""

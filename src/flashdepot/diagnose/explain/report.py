@@ -18,7 +18,7 @@ from flashdepot.diagnose.explain.piece import Hit
 from flashdepot.diagnose.explain.rules import RANKS, load_classes
 from flashdepot.diagnose.explain.shell import UserShell
 from flashdepot.diagnose.explain.steps import Step
-from flashdepot.diagnose.explain.values import OURS, UNNAMED, fill, package_meant, shortened
+from flashdepot.diagnose.explain.values import OURS, TOOLS, UNNAMED, failed_command, fill, package_meant, shortened
 from flashdepot.errors import MissingToolError
 from flashdepot.model.host import HostRecord
 from flashdepot.model.target import Version
@@ -136,10 +136,17 @@ def make_report(outcome: RuleOutcome, shell: UserShell) -> LogReport:
     if report.certain:
         return report
     others = (_finding(hit, outcome, shell) for hit in _or_else(outcome.hits))
-    said = (
-        () if findings else (f"{command}   # as the log itself says" for command in commands_in(hints, "THE_COMMAND"))
-    )
+    said = () if findings else _first_steps(hints, outcome, shell)
     return replace(report, next_steps=(*said, *_next_steps(outcome)), possible=(*findings, *others) or described)
+
+
+def _first_steps(hints: Sequence[Line], outcome: RuleOutcome, shell: UserShell) -> Iterable[str]:
+    """What the tools' own words ask for, and what is set here and at fault, where no rule knows the log."""
+    tool = next((TOOLS[step.tool] for step in outcome.steps if step.tool in TOOLS), "python")
+    again = failed_command(outcome, tool) or "THE_COMMAND"
+    said = tuple(commands_in(hints, again))
+    undone = shell.undone(None, " ".join(line.text for line in outcome.errors), said)
+    yield from (shell.carried(command, tool) for command in (undone, *said) if command)
 
 
 def _or_else(hits: Sequence[Hit]) -> Iterable[Hit]:

@@ -10,8 +10,9 @@ import glob
 import os
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from flashdepot.diagnose.explain.match import RuleOutcome
 from flashdepot.diagnose.explain.piece import Hit
@@ -36,6 +37,11 @@ class Files:
         """What is in a file; empty where it cannot be read."""
         return text_of(Path(path)) if self.here else ""
 
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """The variables that are set there and steer installers, builds and compilers."""
+        return {name: value for name, value in os.environ.items() if self.here and _OF_TOOLS.fullmatch(name)}
+
 
 NOWHERE = Files(here=False)
 
@@ -54,12 +60,13 @@ _PIP = re.compile(
     r"(?:\bpython[\d.]* -m )?(?<![\w/.-])(?:uv )?pip (cache remove|cache purge|install|uninstall|list|check|show|freeze)\b"
 )
 _PYTHON = re.compile(r"(?<![\w/.>='-])python(?= -)")
-_OF_CUDA = re.compile(r"\bpip install [^&;]*(?:cuda-toolkit|nvidia-)")
+BRINGS_CUDA = re.compile(r"\bpip install (?:-\S+ )*'?(?:cuda-toolkit|nvidia-)")
+"""A pip command that brings parts of CUDA, which is for every tool's logs."""
 _START = re.compile(r"(?:^|(?:&&|;|\|) +)(?:[A-Z][A-Z0-9_]*=\S* |sudo )*(?P<program>[a-z][\w-]*)(?= |$)")
 _PROGRAMS = frozenset({"conda", "apt", "dnf", "docker"})
 """Programs that a command may begin with and that are there or not; a record says the place of each."""
 _OF_RELEASE = re.compile(r"--python (3\.\d+)\b")
-_SETTINGS = re.compile(r"(^|&& )((?:[A-Z][A-Z0-9_]*=\S+ )*[A-Z][A-Z0-9_]*=\S+) (?=(?:pip|uv|cargo|cmake) )")
+_SET_FOR_ONE = re.compile(r"(^|&& )((?:[A-Z][A-Z0-9_]*=\S+ )*[A-Z][A-Z0-9_]*=\S+) (?=(?:pip|uv|cargo|cmake) )")
 """What is set for a command only: the command that failed needs it as well."""
 OF_CUDA = frozenset(
     {"CUDACXX", "NVCC", "CUDA_HOME", "CUDA_PATH", "CUDA_ROOT", "CUDA_TOOLKIT_ROOT_DIR", "CUDAToolkit_ROOT"}
@@ -67,6 +74,24 @@ OF_CUDA = frozenset(
 """Variables that say where CUDA's compiler is."""
 _HOME = re.compile(r"\bCUDA_HOME=(/[\w./-]+)")
 _UNSETS = re.compile(r"unset ((?:[A-Za-z_]+ ?)+)")
+_OF_TOOLS = re.compile(
+    r"(?!CONDA_(?:EXE|PREFIX|PYTHON|SHLVL|DEFAULT|PROMPT)|MAMBA_EXE|UV$)(?:PIP|UV|POETRY|CONDA|MAMBA|CARGO|RUST\w*|CC|CXX|CUDA\w*|NVCC"
+    r"|CMAKE|MAKE\w*|HF|TORCH\w*|TRITON|GIT|SSL|CURL|REQUESTS|PKG_CONFIG|BINDGEN|LIB\w*|LD|PYTHON\w*|XDG|TMPDIR|npm_config|PROTOC"
+    r"|[A-Z]\w*(?:FLAGS|_DIR|_ROOT|_HOME|_LIB|_INCLUDE))(?:_\w+)?|(?i:\w+_proxy)"
+)
+_MADE_LATER = re.compile(r"CACHE|TARGET|OUTPUT|XDG|HF_|TRITON|EXTENSIONS|CARGO_HOME|RUSTUP_HOME|ENVIRONMENT|PREFIX")
+"""Variables that may name a folder that is not there yet."""
+_CONFIGS = {
+    "PIP": ("$PIP_CONFIG_FILE", "$VIRTUAL_ENV/pip.conf", "*venv*/pip.conf", "~/.config/pip/pip.conf", "~/.pip/pip.conf", "/etc/pip.conf"),
+    "UV": ("$UV_CONFIG_FILE", "uv.toml", "pyproject.toml", "~/.config/uv/uv.toml", "/etc/uv/uv.toml"),
+    "CARGO": (".cargo/config.toml", "../.cargo/config.toml", "$CARGO_HOME/config.toml", "~/.cargo/config.toml"),
+    "CONDA": ("~/.condarc", "~/.mambarc", "$CONDA_PREFIX/.condarc"),
+    "npm": (".npmrc", "~/.npmrc"),
+    "GIT": ("~/.gitconfig",),
+}  # fmt: skip
+"""Where tools keep what is also a variable, by how its name begins."""
+_ENTRY = re.compile(r"\s*[\"']?([\w.-]+)[\"']?\s*[=:]\s*(\S.*?)\s*$")
+_BUILD_FOLDERS = ("CMakeCache.txt", "*/CMakeCache.txt", "*/*/CMakeCache.txt")
 LINK_CANDLE = "link candle"
 """What a command says that is for a project of candle only."""
 _CANDLE_CRATE = 'name = "candle-flash-attn'
@@ -82,6 +107,7 @@ class UserShell:
         commands = [step.command for step in outcome.steps if step.command]
         self.command = commands[-1] if commands else ""
         self.uv = any(step.installer == "uv" for step in outcome.steps)
+        self.variables = {**(host.variables if host else {}), **files.variables}
         self.active = bool(host and host.python and host.python.found_by in _ACTIVE)
         self.python = self._python(outcome.facts.prefix)
 
@@ -109,6 +135,19 @@ class UserShell:
         found = (path for site in self.sites for path in self.files.find(f"{glob.escape(site)}/nvidia/{pattern}"))
         return next(found, "")
 
+    @property
+    def python_headers(self) -> str:
+        """The folder of the headers of the Python that is meant here; empty where it is not there."""
+        python = self.host.python if self.host and not self.python else None
+        places = (python.base_prefix, python.prefix, Path("/usr")) if python else ()
+        release = "{}.{}".format(*python.version.numbers[:2]) if python else ""
+        found = (
+            path
+            for place in places
+            for path in self.files.find(f"{glob.escape(str(place))}/include/python{release}*/Python.h")
+        )
+        return next(found, "").removesuffix("/Python.h")
+
     def has(self, program: str) -> bool | None:
         """Whether a program is on ``PATH``; ``None`` where it is not known."""
         programs = self.host.programs if self.host else None
@@ -127,20 +166,54 @@ class UserShell:
     def at_fault(self, command: str) -> bool:
         """Whether it unsets a variable that is set here, or, of those that name a place, one that names none."""
         unset = _UNSETS.match(code_of(command))
-        names = self.host.variables.keys() & set(unset[1].split()) if self.host and unset else set()
+        names = self.variables.keys() & set(unset[1].split()) if unset else set()
         return any(name not in PLACES or (self.host and name in self.host.dangling) for name in names)
 
-    def faulty(self, hit: Hit) -> Sequence[str]:
-        """Variables that are set here and are what failed: the line has their value, or they name what is not there, or no toolkit."""
-        host, rule = self.host, hit.rule
-        if host is None:
-            return ()
-        compiles = not {"toolkits", "compilers"}.isdisjoint(rule.host)
-        sought = "toolkits" in rule.host and rule.rank == RANKS.index("missing-tool")
-        gone = {*host.dangling} if compiles else set()
-        gone |= OF_CUDA.difference(toolkit.found_by for toolkit in host.toolkits) if sought else set()
-        words = {*hit.line.text.split("'"), *hit.line.text.split()}
-        return [name for name, value in host.variables.items() if name in gone or (value and value.split()[0] in words)]
+    def undone(self, hit: Hit | None, said: str, advice: Iterable[str] = ()) -> str:
+        """The command that takes back what is set here, by a variable or in a file, and made the tool do what failed; or empty.
+
+        :param said: the lines that state the error.
+        :param advice: commands for it: what variables they unset may stand in files as well.
+        """
+        if faulty := self.faulty(hit, said):
+            names = ", ".join(faulty)
+            return f"unset {' '.join(faulty)}   # {names}: what is set there is at fault; then the same command"
+        keys = {key for text in (*(hit.rule.fix if hit else ()), *advice) for key in _keys(text)}
+        for tool, places in _CONFIGS.items():
+            for place in (path for pattern in places for path in self.files.find(pattern)):
+                for number, line in enumerate(self.files.text(place).splitlines(), 1):
+                    name, value = (found[1], found[2]) if (found := _ENTRY.match(line)) else ("", "")
+                    switched = (tool, name.lower()) in keys and not value.lower().startswith(("false", "0", "no", "/"))
+                    if switched or (name and place != "pyproject.toml" and _is_named(value.strip("\"'"), said)):
+                        file = shlex.quote(place)
+                        return f"sed -i.bak {number}d {file}   # {line.strip()}: this line of it is at fault; the old file stays as .bak"
+        for place in (path for pattern in _BUILD_FOLDERS for path in self.files.find(pattern)):
+            cache, folder = self.files.text(place), shlex.quote(str(Path(place).parent))
+            gone = (word for word in _words(said) if word.startswith("/") and word in cache)
+            if word := next((word for word in gone if not self.files.find(glob.escape(word))), ""):
+                return f"rm -rf {folder}/CMakeCache.txt {folder}/CMakeFiles   # it remembers {word}, which is gone; then configure again"
+        return ""
+
+    def faulty(self, hit: Hit | None, said: str) -> Sequence[str]:
+        """Variables that are set here and are what failed: the lines have their value, or they name what is not there, or no toolkit."""
+        host, needs = self.host, hit.rule.host if hit else ("toolkits",)
+        gone = {*(host.dangling if host and not {"toolkits", "compilers"}.isdisjoint(needs) else ())}
+        if host and hit and "toolkits" in needs and hit.rule.rank == RANKS.index("missing-tool"):
+            gone |= OF_CUDA.difference(toolkit.found_by for toolkit in host.toolkits)
+        if hit is None:
+            gone |= {name for name in self.files.variables if self._names_nothing(name)}
+        words = _words(hit.line.text) if hit else ()
+        return [
+            name
+            for name, value in self.variables.items()
+            if name in gone or (value and not value.isdigit() and value.split()[0] in words) or _is_named(value, said)
+        ]
+
+    def _names_nothing(self, name: str) -> bool:
+        place = self.variables[name]
+        if _MADE_LATER.search(name) or not re.fullmatch(r"/[^\s:]+", place):
+            return False
+        return not self.files.find(glob.escape(place))
 
     def carried(self, command: str, tool: str) -> str:
         """The command as it runs here: by the Python, the installer and the rights that are there."""
@@ -153,9 +226,19 @@ class UserShell:
         code = _OF_RELEASE.sub(self._interpreter, code)
         if code.startswith("uv ") and self.has("uv") is False:
             code = f"pip install uv && {code}"
+        if code.startswith("rustup ") and not self.files.find("/usr/bin/rustup"):
+            code = f"{self._rustup()}{code}"
         if self.command:
-            code = _SETTINGS.sub(r"\1export \2 && ", code)
+            code = _SET_FOR_ONE.sub(r"\1export \2 && ", code)
         return code + remark
+
+    def _rustup(self) -> str:
+        """What goes before a command with rustup, which a distribution's cargo does not bring."""
+        kept = ("$CARGO_HOME/bin", "~/.cargo/bin", "/usr/local/cargo/bin", "/root/.cargo/bin")
+        folder = next((place for place in kept if self.files.find(f"{place}/rustup")), "")
+        if folder or not self.files.here:
+            return f"export PATH={folder.replace('~', '$HOME')}:$PATH; " if folder else ""
+        return "curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y && . $HOME/.cargo/env; "
 
     def _interpreter(self, release: re.Match[str]) -> str:
         """A release of Python, or its interpreter where pyenv hides it from uv, which would download another."""
@@ -167,7 +250,11 @@ class UserShell:
         """A command with pip or Python, for the environment that is meant, by the installer that is there."""
         python = self.host.python if self.host else None
         by_uv = _by(code, "uv pip")
-        if tool in _OUTSIDE_PYTHON and _OF_CUDA.search(code) and (tool == "cargo" or not (self.active or self.python)):
+        if (
+            tool in _OUTSIDE_PYTHON
+            and BRINGS_CUDA.search(code)
+            and (tool == "cargo" or not (self.active or self.python))
+        ):
             make, by = ("uv venv .cuda", by_uv) if self.has("uv") else ("python3 -m venv .cuda", code)
             return f"{make} && . .cuda/bin/activate && {by}"
         if self.python:
@@ -197,3 +284,25 @@ def _by(code: str, how: str, option: str = "") -> str:
         return f"{how} {found[1]}{option}"
 
     return _PIP.sub(put, code)
+
+
+def _words(text: str) -> set[str]:
+    return {word.strip(".,:;()[]") for word in re.split(r"[\s'\"`=]+", text)}
+
+
+def _is_named(value: str, said: str) -> bool:
+    """Whether lines name a path, or the server of an address, that a setting names."""
+    words = _words(said)
+    hosts = {urlsplit(part).hostname for part in value.split() if "://" in part} - {None}
+    named = [part for part in value.split() if "/" in part.strip("/")]
+    return any(part in words for part in named) or any(
+        host in words or f"{host}:" in said or f"'{host}'" in said for host in hosts
+    )
+
+
+def _keys(text: str) -> Iterator[tuple[str, str]]:
+    """What the variables that a command unsets are called in the files of their tools."""
+    unset = _UNSETS.match(text)
+    for tool, _, name in (variable.partition("_") for variable in (unset[1].split() if unset else ())):
+        yield tool, name.lower().replace("_", "-")
+        yield tool, name.lower().removeprefix("net_").replace("_", "-")

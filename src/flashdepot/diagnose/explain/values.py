@@ -31,6 +31,8 @@ OURS = ("flash-attn", "flash-attn-3", "flash-attn-4")
 
 UNNAMED = "THE_PACKAGE"
 
+_FROM_SOURCE = "cd THE_SOURCE && pip install --force-reinstall --no-deps --no-build-isolation ."
+"""How a module of nobody's package is built again; it may be the user's own."""
 _JOB_BYTES = 7 * 10**9  # the largest unit needs 6.6 GB: benchmarks/README.md
 NAME = re.compile(r"\{(\w+)\}")
 
@@ -56,8 +58,9 @@ _REQUIREMENT = re.compile(
 _LOCAL = re.compile(r"\b([A-Za-z][\w.-]*==\d[\w.]*)\+\w")
 _VERSIONS = re.compile(
     r"\(from versions: (?:.*, )?(\d[\w.]*)\)|candidate versions found which didn.t match: (\d[\w.]*)"
+    r"|ecause only [\w.-]+?[<=]=(\d[\w.]*) (?:is|are) available"
 )
-"""The newest of the versions that pip and cargo list."""
+"""The newest of the versions that pip, cargo and uv list."""
 _CUDA_FEATURE = re.compile(r"\bcuda-(1\d{4})\b")
 _OLDER_CUDA = 12080
 """The release of CUDA, as cudarc spells it, that every toolkit and driver of the last years serves."""
@@ -67,7 +70,9 @@ UNKNOWN = {"path": ".", "folder": ".", "url": "THE_URL"}
 
 def package_meant(outcome: RuleOutcome) -> Package:
     """What advice speaks of where no line names a package."""
-    return named(OURS[0] if outcome.flash else UNNAMED)
+    if outcome.flash:
+        return named(OURS[0])
+    return Package(UNNAMED, named(UNNAMED).modules, _FROM_SOURCE)
 
 
 def shortened(text: str) -> str:
@@ -122,6 +127,8 @@ def values_of(hit: Hit, outcome: RuleOutcome, package: Package, tool: str, shell
         cuda = "%CUDA_PATH%" if outcome.windows else "/usr/local/cuda"
         usual |= {"cuda_home": cuda, "other_cuda_home": cuda}
     values = {**usual, **_of_host(shell.host), **_of_log(outcome), **package.values, **hit.groups}
+    if "only" in hit.groups:
+        values["package"] = hit.groups["only"]
     values |= cuda_values(shell, outcome, hit.groups)
     values |= wheel_with(hit.groups.get("library") or hit.groups.get("symbol", "").lstrip("_"))
     values |= _in_line(hit.line.text)
@@ -141,6 +148,10 @@ def values_of(hit: Hit, outcome: RuleOutcome, package: Package, tool: str, shell
     values |= {"option": option} if option else {}
     values |= {name: values[name].lower() for name in ("program", "tool") if name in values}
     values["low"] = values.get("name", UNNAMED).lower()
+    if headers := shell.python_headers:
+        values["python_headers"] = shlex.quote(headers)
+    if hit.step and hit.step.installer in ("pip", "uv") and package.name not in _OF_TORCH:
+        values["wheeled"] = package.name
     values["again"] = failed_command(outcome, tool) or _usual_command(tool, package)
     values["for_gpu"] = _for_gpu(values, tool, package)
     if outcome.windows:
@@ -186,7 +197,7 @@ def _in_line(text: str) -> dict[str, str]:
     if (local := _LOCAL.search(text)) is not None:
         found["plain"] = local[1]
     if (there := _VERSIONS.search(text)) is not None:
-        found["newest"] = there[1] or there[2]
+        found["newest"] = next(filter(None, there.groups()))
     if numbers := sorted(map(int, _CUDA_FEATURE.findall(text))):
         found["cuda_feature"] = f"cuda-{next((n for n in reversed(numbers) if n <= _OLDER_CUDA), numbers[0])}"
     if "path" in found:
