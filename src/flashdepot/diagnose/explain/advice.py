@@ -19,6 +19,7 @@ from flashdepot.diagnose.explain.values import (
     failed_command,
     fill,
     package_meant,
+    release_for,
     tool_of,
     values_of,
 )
@@ -105,6 +106,7 @@ class Advice:
         values = {**dict.fromkeys(("hidden", "bundle", "proxy"), "one is set here"), **self.values}
         fix = [fill(command, values, quoted=(*self.hit.groups, *UNKNOWN, "requirement")) for command in advice]
         fix = [text.replace(" --arch <gpu arch>", "") for text in self._of_this_tool(fix, advice)]
+        fix = [text.replace("--python 3.12", f"--python {release_for(self.hit.line.text)}") for text in fix]
         return [text for text in fix if not _LEFT.search(code_of(text))] or fix
 
     @property

@@ -39,7 +39,7 @@ _RISKY = re.compile(
 )
 """What a log must not talk anybody into: other people's addresses, and what runs a program of the log's choice."""
 _AS_IT_IS = ("command", "option", "setting")
-"""What stands in a command as the log has it: it is several words, which are looked at."""
+"""What stands in a command as the log has it: it is several words, which are checked."""
 _UNFILLED = re.compile(r" (?:PACKAGE|NAME)\b|\.\.\.|[-=~<>+]$|(?<!--fix-broken )install(?: -\S+)*$|=[A-Z]$")
 
 
@@ -56,7 +56,7 @@ def near(hints: Sequence[Line], *numbers: int) -> tuple[Line, ...]:
 
 
 def commands_in(hints: Sequence[Line], again: str) -> Iterator[str]:
-    """The commands that hints name, or that mend what they tell of, each once, with what is said of it.
+    """The commands that hints name, or that fix what they tell of, each once, with what is said of it.
 
     What a log names holds nothing that a shell would take for more than one command.
 

@@ -79,7 +79,9 @@ _OF_TOOLS = re.compile(
     r"|CMAKE|MAKE\w*|HF|TORCH\w*|TRITON|GIT|SSL|CURL|REQUESTS|PKG_CONFIG|BINDGEN|LIB\w*|LD|PYTHON\w*|XDG|TMPDIR|npm_config|PROTOC"
     r"|[A-Z]\w*(?:FLAGS|_DIR|_ROOT|_HOME|_LIB|_INCLUDE))(?:_\w+)?|(?i:\w+_proxy)"
 )
-_MADE_LATER = re.compile(r"CACHE|TARGET|OUTPUT|XDG|HF_|TRITON|EXTENSIONS|CARGO_HOME|RUSTUP_HOME|ENVIRONMENT|PREFIX")
+_MADE_LATER = re.compile(
+    r"PIPX|BIN_DIR|STATE|DATA|TOOL_|INSTALL|CACHE|TARGET|OUTPUT|XDG|HF_|TRITON|EXTENSIONS|CARGO_HOME|RUSTUP_HOME|ENVIRONMENT|PREFIX"
+)
 """Variables that may name a folder that is not there yet."""
 _CONFIGS = {
     "PIP": ("$PIP_CONFIG_FILE", "$VIRTUAL_ENV/pip.conf", "*venv*/pip.conf", "~/.config/pip/pip.conf", "~/.pip/pip.conf", "/etc/pip.conf"),
@@ -109,7 +111,8 @@ class UserShell:
         self.uv = any(step.installer == "uv" for step in outcome.steps)
         self.variables = {**(host.variables if host else {}), **files.variables}
         self.active = bool(host and host.python and host.python.found_by in _ACTIVE)
-        self.python = self._python(outcome.facts.prefix)
+        self.prefix = outcome.facts.prefix
+        self.python = self._python(self.prefix)
 
     def _python(self, prefix: str) -> str:
         """The interpreter that the failed command or the log names, where it is there and not the active one; else empty."""
@@ -200,6 +203,8 @@ class UserShell:
         gone = {*(host.dangling if host and not {"toolkits", "compilers"}.isdisjoint(needs) else ())}
         if host and hit and "toolkits" in needs and hit.rule.rank == RANKS.index("missing-tool"):
             gone |= OF_CUDA.difference(toolkit.found_by for toolkit in host.toolkits)
+        if self.prefix and f"{self.prefix}/lib/python" in self.variables.get("PYTHONPATH", ""):
+            gone.add("PYTHONPATH")  # the log's packages are another Python's
         if hit is None:
             gone |= {name for name in self.files.variables if self._names_nothing(name)}
         words = _words(hit.line.text) if hit else ()
@@ -224,6 +229,8 @@ class UserShell:
         if not _MAKES.search(code) and (_PIP.search(code) or _PYTHON.search(code)):
             code = self._in_environment(code, tool)
         code = _OF_RELEASE.sub(self._interpreter, code)
+        if code.startswith("git lfs ") and self.has("git-lfs") is False:
+            code = f"{'' if self.has('sudo') is False else 'sudo '}apt install git-lfs && {code}"
         if code.startswith("uv ") and self.has("uv") is False:
             code = f"pip install uv && {code}"
         if code.startswith("rustup ") and not self.files.find("/usr/bin/rustup"):

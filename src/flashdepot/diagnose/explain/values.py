@@ -68,6 +68,26 @@ UNKNOWN = {"path": ".", "folder": ".", "url": "THE_URL"}
 """What stands for what a line does not name."""
 
 
+_BOUNDS = re.compile(r"([<>=~!]=?) ?3\.(\d+)")
+_RELEASES = (12, 11, 13, 10, 14, 9, 8)
+"""Minor releases of Python 3, the one that most packages have wheels for first."""
+
+
+def release_for(line: str) -> str:
+    """The release of Python that a line's bounds leave, the usual one first."""
+    bounds = [(sign[0] if sign != ">=" else sign, int(minor)) for sign, minor in _BOUNDS.findall(line)]
+    holds = {
+        "<": lambda n, m: n < m,
+        ">": lambda n, m: n > m,
+        ">=": lambda n, m: n >= m,
+        "=": lambda n, m: n == m,
+        "~": lambda n, m: n == m,
+        "!": lambda n, m: n != m,
+    }
+    fit = (n for n in _RELEASES if all(holds[sign](n, m) for sign, m in bounds))
+    return f"3.{next(fit, _RELEASES[0])}"
+
+
 def package_meant(outcome: RuleOutcome) -> Package:
     """What advice speaks of where no line names a package."""
     if outcome.flash:
