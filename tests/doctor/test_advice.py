@@ -286,3 +286,69 @@ def test_a_setting_of_a_command_is_one_of_the_failed_command_too(tmp_path: Path)
     log = "panicked at bindgen_cuda: `nvidia-smi` failed. Ensure that you have CUDA installed\n"
     host = replace(RECORD, python=None, gpus=())
     assert carried(log, "cargo build", host, tmp_path).startswith("export CUDA_COMPUTE_CAP=80 && cargo build")
+
+
+@pytest.mark.parametrize(
+    ("log", "command"),
+    [
+        ("CMake Error: The current CMakeCache.txt directory /a/b/CMakeCache.txt is different than /c", "rm -rf /a/b/CMakeCache.txt "),
+        ("make: *** No targets specified and no makefile found.  Stop.", "cmake -S . -B build && "),
+        ("ninja: error: manifest 'build.ninja' still dirty after 100 tries", "find . -newermt now -exec touch {} "),
+        ("pyproject.toml changed significantly since poetry.lock was last generated. Run `poetry lock`", "poetry lock && "),
+        ("error: cannot update the lock file /a/Cargo.lock because --locked was passed", "cargo generate-lockfile && "),
+        ("error: failed to parse lock file at: /a\nlock file version `4` was found, but this version", "mv Cargo.lock "),
+        ("ERROR: Cannot uninstall blinker 1.6.2, RECORD file not found. Try: 'pip install x==1'", "THE_COMMAND --ignore-installed"),
+        ("error: Package `einops` references an undeclared index: `a-b`", "sed -i.bak '/index *= *\"'a-b'\"/d' pyproject.toml"),
+        ("./build.sh: No such file or directory\nmake: *** [all] Error 127", r"sed -i 's/\r$//' ./build.sh"),
+        ("bash: .venv/bin/pip: cannot execute: required file not found", "python3 -m venv --clear .venv && "),
+        ("ERROR: a (1).whl is not a valid wheel filename.", 'python -c "import shutil, sys, zipfile; '),
+        ("/usr/bin/ld: /a/libbase.so: error adding symbols: DSO missing from command line", "THE_COMMAND -lbase"),
+    ],
+)  # fmt: skip
+def test_what_the_message_of_a_tool_means_is_the_first_command(log: str, command: str) -> None:
+    report = look(log)
+    assert (report.findings[0].fix if report.findings else report.next_steps)[0].startswith(command)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "log"),
+    [
+        ("NVCC_PREPEND_FLAGS", "-ccbin /gone/bin/g++", "/gone/bin/g++: No such file or directory\n"),
+        (
+            "UV_OFFLINE",
+            "1",
+            "$ uv pip install x\nerror: x\nhint: Packages were unavailable because the network was disabled\n",
+        ),
+        ("OPENSSL_DIR", "/gone", "thread 'main' panicked at openssl-sys-0.9.118/build/main.rs:207:9:\n"),
+    ],
+)
+def test_a_variable_that_made_the_tool_do_it_is_unset_first(tmp_path, monkeypatch, name, value, log) -> None:
+    monkeypatch.setenv(name, value)
+    report = explain(io.BytesIO(log.encode()), None, "", Files(here=True))
+    fix = (report.findings[0].fix if report.findings else report.next_steps)[0]
+    assert fix.startswith("unset ")
+    assert name in fix.partition("   # ")[0]
+
+
+def test_a_line_of_a_file_of_settings_that_is_at_fault_is_taken_out(tmp_path: Path) -> None:
+    (tmp_path / "uv.toml").write_text("no-build = false\noffline = true\n")
+    log = "error: x\nhint: Packages were unavailable because the network was disabled\n"
+    assert carried(log, "uv pip install x", NO_ENVIRONMENT, tmp_path).startswith(
+        "sed -i.bak 2d uv.toml   # offline = true"
+    )
+
+
+def test_a_cache_of_cmake_that_names_what_is_gone_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "build").mkdir()
+    (tmp_path / "build/CMakeCache.txt").write_text("CMAKE_CXX_COMPILER:FILEPATH=/gone/g++\n")
+    log = "CMake Error:\n  The CMAKE_CXX_COMPILER:\n\n    /gone/g++\n\n  is not a full path to an existing compiler tool: '/gone/g++'\n"
+    fix = carried(log, "cmake -S . -B build", NO_ENVIRONMENT, tmp_path)
+    assert fix.startswith("rm -rf build/CMakeCache.txt build/CMakeFiles")
+
+
+@pytest.mark.parametrize(
+    ("bounds", "release"), [(">=3.13", "3.13"), ("<3.12,>=3.8", "3.11"), ("==3.14.*", "3.14"), ("", "3.12")]
+)
+def test_another_python_is_one_that_the_line_allows(bounds: str, release: str) -> None:
+    log = f"ERROR: Package 'x' requires a different Python: 3.7.1 not in '{bounds}'\n"
+    assert any(f"--python {release} " in command for command in first(log).fix)

@@ -93,6 +93,10 @@ _CONFIGS = {
 }  # fmt: skip
 """Where tools keep what is also a variable, by how its name begins."""
 _ENTRY = re.compile(r"\s*[\"']?([\w.-]+)[\"']?\s*[=:]\s*(\S.*?)\s*$")
+_KEPT = re.compile(
+    r"^CMAKE_(?:\w+_COMPILER|MAKE_PROGRAM|HOME_DIRECTORY|CACHEFILE_DIR|TOOLCHAIN_FILE):\w+=(/.*)$", re.MULTILINE
+)
+"""Paths that CMake takes from its cache and looks for no more."""
 _BUILD_FOLDERS = ("CMakeCache.txt", "*/CMakeCache.txt", "*/*/CMakeCache.txt")
 LINK_CANDLE = "link candle"
 """What a command says that is for a project of candle only."""
@@ -111,6 +115,7 @@ class UserShell:
         self.uv = any(step.installer == "uv" for step in outcome.steps)
         self.variables = {**(host.variables if host else {}), **files.variables}
         self.active = bool(host and host.python and host.python.found_by in _ACTIVE)
+        self.cmake = any(step.tool in ("cmake", "ninja") for step in outcome.steps)
         self.prefix = outcome.facts.prefix
         self.python = self._python(self.prefix)
 
@@ -190,11 +195,12 @@ class UserShell:
                     if switched or (name and place != "pyproject.toml" and _is_named(value.strip("\"'"), said)):
                         file = shlex.quote(place)
                         return f"sed -i.bak {number}d {file}   # {line.strip()}: this line of it is at fault; the old file stays as .bak"
-        for place in (path for pattern in _BUILD_FOLDERS for path in self.files.find(pattern)):
-            cache, folder = self.files.text(place), shlex.quote(str(Path(place).parent))
-            gone = (word for word in _words(said) if word.startswith("/") and word in cache)
-            if word := next((word for word in gone if not self.files.find(glob.escape(word))), ""):
-                return f"rm -rf {folder}/CMakeCache.txt {folder}/CMakeFiles   # it remembers {word}, which is gone; then configure again"
+        for place in (
+            path for pattern in _BUILD_FOLDERS for path in self.files.find(pattern) if self.cmake or "CMake" in said
+        ):
+            folder, kept = shlex.quote(str(Path(place).parent)), _KEPT.findall(self.files.text(place))
+            if gone := next((path for path in kept if not self.files.find(glob.escape(path))), ""):
+                return f"rm -rf {folder}/CMakeCache.txt {folder}/CMakeFiles   # it remembers {gone}, which is gone; then configure again"
         return ""
 
     def faulty(self, hit: Hit | None, said: str) -> Sequence[str]:

@@ -75,16 +75,12 @@ _RELEASES = (12, 11, 13, 10, 14, 9, 8)
 
 def release_for(line: str) -> str:
     """The release of Python that a line's bounds leave, the usual one first."""
-    bounds = [(sign[0] if sign != ">=" else sign, int(minor)) for sign, minor in _BOUNDS.findall(line)]
-    holds = {
-        "<": lambda n, m: n < m,
-        ">": lambda n, m: n > m,
-        ">=": lambda n, m: n >= m,
-        "=": lambda n, m: n == m,
-        "~": lambda n, m: n == m,
-        "!": lambda n, m: n != m,
-    }
-    fit = (n for n in _RELEASES if all(holds[sign](n, m) for sign, m in bounds))
+    bounds = [(sign, int(minor)) for sign, minor in _BOUNDS.findall(line)]
+
+    def holds(n: int, sign: str, m: int) -> bool:
+        return {"<": n < m, "<=": n < m, ">": n > m, ">=": n >= m, "!=": n != m}.get(sign, n == m)
+
+    fit = (n for n in _RELEASES if all(holds(n, *bound) for bound in bounds))
     return f"3.{next(fit, _RELEASES[0])}"
 
 
