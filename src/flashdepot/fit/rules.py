@@ -33,6 +33,8 @@ def served_cuda(facts: Environment) -> Version | None:
     return newest_cuda(facts.driver, facts.platform.system)
 
 
+_BY_ITS_BYTES = "flashdepot check FILE, after fetching it"
+
 _TEGRA = frozenset(map(Architecture.parse, ("72", "87", "88", "101", "110")))
 """Jetsons: NVIDIA promises no binary compatibility between them and other GPUs (CUDA C++ Programming Guide)."""
 
@@ -59,7 +61,7 @@ def judge_code(facts: Environment, need: CodeNeed) -> Diagnosis | None:
         return Diagnosis.misfit("sass", wants, str(jetson), text, "Name its platform: --platform linux-aarch64")
     if not need.sass and need.ptx is None:
         text = "It is not known for which GPUs it has machine code."
-        return Diagnosis.uncertain("sass", "not known", spell(served), text, "flashdepot check FILE, after fetching it")
+        return Diagnosis.uncertain("sass", "not known", spell(served), text, _BY_ITS_BYTES)
     unserved = [gpu for gpu in served if not any(code.runs_on(gpu) for code in need.sass)]
     if unserved:
         return _without_code(facts, need, unserved)
@@ -149,7 +151,7 @@ def judge_libc(facts: Environment, need: LibcNeed) -> Diagnosis | None:
         f"It was built on {need.builder}, and certainly runs with the GNU C library {certain}; only its bytes "
         f"tell whether it does with {facts.libc}."
     )
-    return Diagnosis.uncertain("libc", str(certain), str(facts.libc), text, "flashdepot check FILE, after fetching it")
+    return Diagnosis.uncertain("libc", str(certain), str(facts.libc), text, _BY_ITS_BYTES)
 
 
 def _judge_musl(facts: Environment, need: LibcNeed) -> Diagnosis | None:
@@ -166,10 +168,7 @@ def _judge_musl(facts: Environment, need: LibcNeed) -> Diagnosis | None:
 
 def judge_libstdcxx(facts: Environment, need: CxxNeed) -> Diagnosis | None:
     """Symbol versions of libstdc++."""
-    for prefix, floor, offered in (
-        ("GLIBCXX", need.glibcxx, facts.glibcxx),
-        ("CXXABI", need.cxxabi, facts.cxxabi),
-    ):
+    for prefix, floor, offered in (("GLIBCXX", need.glibcxx, facts.glibcxx), ("CXXABI", need.cxxabi, facts.cxxabi)):
         if floor is None or (offered is not None and floor <= offered):
             continue
         wants = f"{prefix}_{floor}"
@@ -206,6 +205,7 @@ def _venv(wants: str) -> str:
 
 
 _ABI = {True: "the new C++ ABI", False: "the old C++ ABI"}
+_SPELLED = {True: "TRUE", False: "FALSE", None: ""}
 
 
 def judge_accelerator(facts: Environment, _need: bool) -> Diagnosis | None:
@@ -271,13 +271,13 @@ def judge_torch(facts: Environment, need: TorchNeed) -> Diagnosis | None:
         return Diagnosis.misfit("torch", str(need.oldest), torch.version, text, "Install a newer PyTorch.")
     if not need.minor:
         text = "Its name does not say for which PyTorch it was built."
-        return Diagnosis.uncertain("torch", "not known", torch.minor, text, "flashdepot check FILE, after fetching it")
+        return Diagnosis.uncertain("torch", "not known", torch.minor, text, _BY_ITS_BYTES)
     if need.minor != torch.minor:
         text = f"It is built for torch {need.minor}, and this is {torch.version}: their C++ interfaces differ."
         return Diagnosis.misfit("torch", need.minor, torch.minor, text, f"It would fit torch {need.minor}.")
     if not torch.is_release:
         text = f"It is built for the release of torch {need.minor}, and this is {torch.version}, of another build."
-        return Diagnosis.uncertain("torch", need.minor, torch.version, text, "flashdepot check FILE, after fetching it")
+        return Diagnosis.uncertain("torch", need.minor, torch.version, text, _BY_ITS_BYTES)
     return None
 
 
@@ -299,9 +299,7 @@ def judge_cuda(facts: Environment, cuda: str) -> Diagnosis | None:
     has = str(torch.cuda) if torch.cuda else ""
     if cuda == UNKNOWN:
         text = "Its name does not say for which CUDA it was built."
-        return Diagnosis.uncertain(
-            "cuda", "not known", has or "not known", text, "flashdepot check FILE, after fetching it"
-        )
+        return Diagnosis.uncertain("cuda", "not known", has or "not known", text, _BY_ITS_BYTES)
     if torch.cuda is None:
         text = f"It is built for CUDA {cuda}, and which CUDA PyTorch {torch.version} has is not known."
         return Diagnosis.uncertain("cuda", cuda, "", text, "--torch-cuda 12.8")
@@ -320,22 +318,18 @@ def judge_cxx11_abi(facts: Environment, need: AbiNeed) -> Diagnosis | None:
         return None  # judge_accelerator and judge_platform say so
     if need.new is None:
         text = "Its name does not say with which C++ ABI it was built, and torch's own builds of that version differ."
-        has = _spell(torch.cxx11_abi) or "not known"
-        return Diagnosis.uncertain("cxx11-abi", "not known", has, text, "flashdepot check FILE, after fetching it")
+        has = _SPELLED[torch.cxx11_abi] or "not known"
+        return Diagnosis.uncertain("cxx11-abi", "not known", has, text, _BY_ITS_BYTES)
     if torch.cxx11_abi is None:
         text = (
             f"It is built with {_ABI[need.new]}; torch.compiled_with_cxx11_abi() tells that of torch {torch.version}."
         )
-        return Diagnosis.uncertain("cxx11-abi", _spell(need.new), "", text, "--cxx11abi")
+        return Diagnosis.uncertain("cxx11-abi", _SPELLED[need.new], "", text, "--cxx11abi")
     if need.new == torch.cxx11_abi:
         return None
     text = f"It is built with {_ABI[need.new]}, and torch {torch.version} with {_ABI[torch.cxx11_abi]}."
-    fix = f"Take a wheel with cxx11abi{_spell(torch.cxx11_abi)}."
-    return Diagnosis.misfit("cxx11-abi", _spell(need.new), _spell(torch.cxx11_abi), text, fix)
-
-
-def _spell(abi: bool | None) -> str:
-    return {True: "TRUE", False: "FALSE", None: ""}[abi]
+    fix = f"Take a wheel with cxx11abi{_SPELLED[torch.cxx11_abi]}."
+    return Diagnosis.misfit("cxx11-abi", _SPELLED[need.new], _SPELLED[torch.cxx11_abi], text, fix)
 
 
 class Rule(NamedTuple):

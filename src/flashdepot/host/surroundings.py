@@ -98,7 +98,6 @@ PLACES = (
     "CMAKE_TOOLCHAIN_FILE", "PYTHONHOME", "PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE",
     "GIT_SSL_CAINFO", "CARGO_HTTP_CAINFO",
 )  # fmt: skip
-
 """Variables that name a folder or a file."""
 
 

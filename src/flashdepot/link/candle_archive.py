@@ -68,19 +68,12 @@ def _make_by_zig(
     :param work: a new folder for what is made on the way; ``flags``: more options for the compiler.
     """
     work.mkdir()
-    environment = {**os.environ, **zig.environment(work)}
-
-    def by_zig(*words: str) -> None:
-        done = run([str(zig.program), *words], env=environment, timeout=600)
-        if done.status != 0:
-            said = " ".join([zig.program.name, *words])
-            raise CompileError(f"The archive for candle cannot be made: {first_error(done.output)}", hint=said)
-
+    program, environment = str(zig.program), {**os.environ, **zig.environment(work)}
     parts = []
     for source in sources:
         compiled = work / f"{source.stem}{target.system.object_suffix}"
         words = (*_FLAGS, *flags, f"-I{library.include}", "-c", str(source), "-o", str(compiled))
-        by_zig("cc", "-target", target.zig, *words)
+        run_tool([program, "cc", "-target", target.zig, *words], environment)
         parts.append((compiled.name, with_private_runtime(compiled.read_bytes(), compiled.name)))
     with open_window(static) as window:
         members = [(m.name, m.window.take(0, m.window.size, "member")) for m in read_members(window)]
@@ -92,7 +85,7 @@ def _make_by_zig(
         objects.append(work / f"{index}-{Path(name).name}")
         objects[-1].write_bytes(with_private_names(data, name, private))
     made = work / "made.a"
-    by_zig("ar", "rcsD", str(made), *map(str, objects))
+    run_tool([program, "ar", "rcsD", str(made), *map(str, objects)], environment)
     return made
 
 
@@ -238,9 +231,9 @@ def required_tool(name: str, package: str) -> str:
     return found
 
 
-def run_tool(command: Sequence[str]) -> None:
+def run_tool(command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
     """Run a compiler or linker; :raises CompileError: when it refuses, with its first error."""
-    done = run(command, timeout=600)
+    done = run(command, env=environment, timeout=600)
     if done.status != 0:
         raise CompileError(
             f"The files that link candle cannot be made: {first_error(done.output)}", hint=" ".join(command)

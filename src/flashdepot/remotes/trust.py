@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import date
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -180,7 +180,8 @@ class Trust(msgspec.Struct, frozen=True):
             )
         against: list[Refusal] = []
         names: set[str] = set()
-        for key in self._signers(envelope):
+        for key_id, _ in envelope.signatures:
+            key = _signer(envelope, key_id, self.keys, self.today, remote.name, remote.url)
             why = key if isinstance(key, Refusal) else outdated(key)
             if why is not None:
                 against.append(why)
@@ -195,10 +196,6 @@ class Trust(msgspec.Struct, frozen=True):
                 "Wait until another builder has pushed the same bytes.",
             )
         return _together(against)
-
-    def _signers(self, envelope: Envelope) -> Iterator[PublicKey | Refusal]:
-        for key_id, _ in envelope.signatures:
-            yield _signer(envelope, key_id, self.keys, self.today, self.remote.name, self.remote.url)
 
 
 def refusal_of_index(
