@@ -127,13 +127,7 @@ def place_of(python: str | None, named: NamedFacts, host: HostRecord | None) -> 
         torch = read_installed_torch(found.torch) if found is not None and found.torch is not None else None
     elif facts.torch not in {None, NO_TORCH}:
         torch = TabledTorch(facts.torch, machine.platform.machine)
-    place = Place(
-        host=machine,
-        python=found,
-        torch=torch,
-        is_here=host is None,
-        environment=facts,
-    )
+    place = Place(host=machine, python=found, torch=torch, is_here=host is None, environment=facts)
     return place, unknown
 
 

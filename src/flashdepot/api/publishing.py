@@ -252,11 +252,7 @@ def publish(
 
 
 def _make(
-    planned: PlannedPart,
-    out: Path,
-    targets: Sequence[OpenRemote],
-    key: SigningKey | None,
-    context: Context,
+    planned: PlannedPart, out: Path, targets: Sequence[OpenRemote], key: SigningKey | None, context: Context
 ) -> PartReport:
     started = time.monotonic()
     done, need = PartReport(planned.part), planned.need

@@ -159,18 +159,14 @@ def _toolkit(toolkit: CudaToolkit, *, wins: bool) -> str:
 
 
 def _python(python: PythonEnvironment) -> Iterator[Row]:
-    marks = [
-        mark
-        for mark, holds in (
-            ("free-threaded", python.free_threaded),
-            ("conda", python.conda),
-            ("managed by the system", python.managed),
-            ("not writable", not python.writable),
-        )
-        if holds
-    ]
+    marks = {
+        "free-threaded": python.free_threaded,
+        "conda": python.conda,
+        "managed by the system": python.managed,
+        "not writable": not python.writable,
+    }
     installers = f"; installers: {', '.join(python.installers)}" if python.installers else "; neither uv nor pip"
-    about = "".join(f", {mark}" for mark in marks)
+    about = "".join(f", {mark}" for mark, holds in marks.items() if holds)
     yield "Python", f"{python.version} ({python.tag}) {python.executable}{about}{installers}"
     if python.found_by:
         yield "", f"found by: {python.found_by}"

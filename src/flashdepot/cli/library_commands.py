@@ -157,13 +157,11 @@ def _more_for_hopper(result: LibraryResult) -> list[str]:
     made = result.manifest
     others = {family.name for family in tested_families(made.sass)} - {DEFAULT_FAMILY}
     has = set(made.selection.families)
-    if (
-        result.status != "built" or others <= has or DEFAULT_FAMILY not in has
-    ):  # otherwise somebody named other families
-        return []
-    return [
+    said = (
         "for Hopper there are FlashAttention-4's kernels as well, about twice as fast: --families all   # docs/fa4.md"
-    ]
+    )
+    # Without the default family somebody named others.
+    return [said] if result.status == "built" and DEFAULT_FAMILY in has and not others <= has else []
 
 
 def _architectures() -> View:

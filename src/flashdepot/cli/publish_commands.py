@@ -52,14 +52,7 @@ def index(
     if wheels and not files:
         raise UsageError(f"{wheels[0]} has no wheel in it.", hint="Make one: flashdepot wheel --out DIR")
     site = api.index(
-        folder,
-        files,
-        url=url,
-        source=source,
-        names=parse_names(names),
-        jax=jax,
-        depot=depot,
-        events=terminal(),
+        folder, files, url=url, source=source, names=parse_names(names), jax=jax, depot=depot, events=terminal()
     )
     rows, small = site.record.wheels, site.record.names
     subindexes = {
@@ -107,13 +100,7 @@ def publish(matrix: Path, out: Path | None, limits: Limits, depot: Depot, *, no_
             warn(f"{done.part.name}: {done.problem.message} {done.problem.hint}".rstrip())
 
     report = publishing.publish(
-        read,
-        out=out,
-        may_push=not no_push,
-        depot=depot,
-        limits=limits,
-        events=events,
-        on_part=tell,
+        read, out=out, may_push=not no_push, depot=depot, limits=limits, events=events, on_part=tell
     )
     if report.problem is not None:
         missing = "The index" if report.matrix.index else "A small wheel"

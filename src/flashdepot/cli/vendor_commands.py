@@ -13,9 +13,7 @@ from flashdepot.cli.library_commands import plan_view
 from flashdepot.cli.options import Asked, library_options, named_machine
 from flashdepot.errors import UsageError
 from flashdepot.host import probe
-from flashdepot.link.library import (
-    read_library,
-)
+from flashdepot.link.library import read_library
 from flashdepot.link.vendor_check import Status, TargetReport, VendorReport
 from flashdepot.link.vendor_check import check as check_vendored
 from flashdepot.link.vendor_folder import INDEX_NAME, Vendored, has_lfs_filter, ignored, work_tree

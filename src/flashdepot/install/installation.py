@@ -38,10 +38,7 @@ from flashdepot.wheel import Name, build_names
 
 _INSTALLER_TIMEOUT = 600
 _LINES_SHOWN = 5
-_ONLY_NAMED = {
-    "uv": ("--no-index", "--offline", "--no-cache", "--no-config"),
-    "pip": ("--no-index", "--no-cache-dir"),
-}
+_ONLY_NAMED = {"uv": ("--no-index", "--offline", "--no-cache", "--no-config"), "pip": ("--no-index", "--no-cache-dir")}
 """No index, no cache, no settings of the user's: what is named, and nothing else."""
 
 

@@ -154,8 +154,7 @@ def unusable(name: object, error: Exception, hint: str = "") -> IntegrityError:
     """What to raise for a manifest that :meth:`Manifest.from_json` refuses: ``hint`` is for one that no newer release wrote."""
     if isinstance(error, UnknownWordError):
         return NewerError(
-            f"{name} was written by a newer flashdepot: {error}.",
-            hint=f"Use that release here too: {GET_NEWER}",
+            f"{name} was written by a newer flashdepot: {error}.", hint=f"Use that release here too: {GET_NEWER}"
         )
     return IntegrityError(f"{name} cannot be used: {error}.", hint=hint)
 

@@ -115,10 +115,7 @@ def _fetched(url: str) -> bytes:
     settings = read_index_settings()
 
     def fetched() -> bytes:
-        with (
-            open_session(url, settings) as session,
-            session.get(url, timeout=settings.timeout, stream=True) as answer,
-        ):
+        with open_session(url, settings) as session, session.get(url, timeout=settings.timeout, stream=True) as answer:
             answer.raise_for_status()
             return read_body(answer, _LONGEST)
 

@@ -25,15 +25,7 @@ from flashdepot.model.manifest import Manifest, untested_of
 from flashdepot.model.request import AnyCuda, LibraryRequest, Need
 from flashdepot.model.selection import DEFAULT_FAMILY
 from flashdepot.model.target import Architecture, Platform, Version
-from flashdepot.model.wheel import (
-    COMMUNITY,
-    FLASH_ATTN,
-    INDEX,
-    OFFICIAL,
-    OURS,
-    platform_tag,
-    version_key,
-)
+from flashdepot.model.wheel import COMMUNITY, FLASH_ATTN, INDEX, OFFICIAL, OURS, platform_tag, version_key
 from flashdepot.resolve.decide import decide, never_fits, takable
 from flashdepot.resolve.facts import NamedFacts, override
 from flashdepot.resolve.library import resolve_library
@@ -46,11 +38,7 @@ from flashdepot.toolchain.wheels import provided_version
 
 
 def plan_for(
-    request: WheelRequest,
-    library: LibraryRequest,
-    machine: HostRecord,
-    depot: Depot,
-    on_note: Callable[[str], None],
+    request: WheelRequest, library: LibraryRequest, machine: HostRecord, depot: Depot, on_note: Callable[[str], None]
 ) -> Plan:
     """What there is for a request: stored, a remote's, published, and what could be built with each CUDA.
 
@@ -263,10 +251,7 @@ def _version(request: WheelRequest, library: LibraryRequest) -> str | None:
 
 def _stored(request: WheelRequest, need: Need | None, origin: Origin, manifest: Manifest) -> Judged:
     wheel = _our_wheel(
-        manifest.upstream.version,
-        manifest.toolchain.cuda,
-        wheel_tag(manifest).rpartition("-")[2],
-        manifest.sass,
+        manifest.upstream.version, manifest.toolchain.cuda, wheel_tag(manifest).rpartition("-")[2], manifest.sass
     )
     packed = sum(file.size for file in manifest.files if file.path.startswith("lib/shared/"))
     seconds = pack_seconds(packed) + (manifest.size / BANDWIDTH if origin is Origin.REMOTE else 0)

@@ -93,11 +93,7 @@ def provide_release(label: str, platform: Platform, folder: Path, on_file: OnFil
         fetched.parent.mkdir(parents=True, exist_ok=True)
         with lock_file(root.with_name(f".{root.name}.lock.tmp")) as held:
             unpack_together(
-                arriving(),
-                temporary,
-                keep=lambda name: _KEPT.fullmatch(name) is not None,
-                inside="*",
-                skip_links=True,
+                arriving(), temporary, keep=lambda name: _KEPT.fullmatch(name) is not None, inside="*", skip_links=True
             )
             shutil.rmtree(fetched, ignore_errors=True)
             held.discard()

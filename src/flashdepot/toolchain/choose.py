@@ -105,11 +105,7 @@ def provide_toolchain(
     foreseen: Foreseen, platform: Platform, *, folder: Path, work: Path, on_file: OnFile
 ) -> Toolchain:
     """What was foreseen, fetched where it must be; the parameters are those of :func:`choose_toolchain`."""
-    from flashdepot.toolchain.zig import (  # noqa: PLC0415  (foreseeing a toolchain needs none of it)
-        compiling_version,
-        preprocessing_version,
-        provide_zig,
-    )
+    from flashdepot.toolchain.zig import compiling_version, preprocessing_version, provide_zig  # noqa: PLC0415  (foreseeing a toolchain needs none of it)
 
     root = _provided(foreseen, platform, folder, on_file)
     nvcc = known(root, foreseen.cuda) if platform.system == "windows" else inspect(root)

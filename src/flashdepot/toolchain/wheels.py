@@ -75,12 +75,7 @@ class Pinned(msgspec.Struct, frozen=True):
 
 
 def unpack_together(
-    archives: Iterable[Path],
-    folder: Path,
-    *,
-    keep: Callable[[str], bool],
-    inside: str = "",
-    skip_links: bool = False,
+    archives: Iterable[Path], folder: Path, *, keep: Callable[[str], bool], inside: str = "", skip_links: bool = False
 ) -> None:
     """Unpack one archive after the other into ``folder``, as :func:`flashdepot.files.archive.unpack` does.
 
