@@ -2,18 +2,19 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
 from flashdepot.catalog import Collection, Listing
 from flashdepot.catalog.load import decode, encode
 from flashdepot.facts.gpus import newest_cuda
-from flashdepot.model.candidate import Plan, PublishedWheel, WheelRequest
-from flashdepot.model.diagnosis import Verdict, verdict_of
+from flashdepot.model.candidate import Candidate, Judged, Origin, Plan, PublishedWheel, WheelRequest
+from flashdepot.model.diagnosis import Diagnosis, Verdict, verdict_of
 from flashdepot.model.environment import NO_TORCH, Accelerator, Environment, Torch
 from flashdepot.model.target import Architecture, Platform, Version
 from flashdepot.model.wheel import Interpreter
-from flashdepot.resolve.decide import decide, rank
+from flashdepot.resolve.decide import decide, rank, why_before
 from flashdepot.resolve.rules import judge, judge_all
 
 some = settings(max_examples=60, deadline=None)
@@ -219,3 +220,42 @@ def spelled_out(wheel: PublishedWheel) -> PublishedWheel:
 def test_a_wheel_that_nothing_is_known_of_is_never_certain(request, published) -> None:
     blank = [wheel._replace(sass=(), ptx="") for wheel in published]
     assert all(judged.verdict is not Verdict.FITS for judged in decide(request, blank).ranked)
+
+
+FACTS = Environment(torch=Torch("2.8.0+cu128", Accelerator.CUDA, Version("12.8")))
+WHEEL = PublishedWheel("flash-attn", "2.8.3", "12.8", "2.8", True, "cp312", "cp312", "manylinux_2_28_x86_64", "official",
+    "https://example.org/a.whl", 0, "", seen=True)  # fmt: skip
+UNKNOWN = Diagnosis.uncertain("libc", "2.28", "", "It is not known.", "--glibc 2.35")
+
+
+@pytest.mark.parametrize(
+    ("second", "why"),
+    [
+        ({"reasons": 1}, "the first is certain to work"),
+        ({"origin": Origin.OURS}, "the first needs no compiler"),
+        ({"seen": False}, "the first is known to exist"),
+        ({"origin": Origin.COMMUNITY}, "official comes before community"),
+        ({"version": "2.8.2"}, "2.8.3 is newer than 2.8.2"),
+        ({"cuda": "12.6"}, "the first has a CUDA nearer to torch's"),
+        ({"platform": "linux_x86_64", "seconds": 1.0}, "the name of the first says which C library it needs"),
+        ({"seconds": 3.0}, "the first takes less time"),
+        ({"name": "b"}, ""),
+    ],
+)
+def test_the_reason_why_one_comes_first_is_what_put_it_there(second, why) -> None:
+    better, worse = judged(), judged(**second)
+    assert rank([worse, better], FACTS) == (better, worse)
+    assert why_before(better, worse, FACTS) == why
+
+
+def test_of_two_that_are_uncertain_the_one_of_which_more_is_known_comes_first() -> None:
+    better, worse = judged(reasons=1), judged(reasons=2, version="2.9.0")
+    assert rank([worse, better], FACTS) == (better, worse)
+    assert why_before(better, worse, FACTS) == "fewer things about the first are uncertain"
+
+
+def judged(
+    reasons: int = 0, origin: Origin = Origin.OFFICIAL, seconds: float = 2.0, name: str = "a", **wheel
+) -> Judged:
+    candidate = Candidate(origin, name, WHEEL._replace(**wheel), seconds)
+    return Judged(candidate, Verdict.UNCERTAIN if reasons else Verdict.FITS, (UNKNOWN,) * reasons)

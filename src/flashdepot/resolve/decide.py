@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -30,52 +30,48 @@ from flashdepot.resolve.rules import RULES, judge, judge_all, unbroken
 from flashdepot.resolve.times import fetch_seconds, size_of
 
 
+class _Preference(NamedTuple):
+    """What the lower value of comes first, and a sentence about the first of two that differ in it."""
+
+    key: Callable[[Judged, Environment], Any]
+    why: str
+    highest_first: bool = False
+
+
+_PREFERENCES = (
+    _Preference(lambda j, _: j.verdict.rank, "the first is certain to work"),
+    _Preference(lambda j, _: len(j.reasons), "fewer things about the first are uncertain"),
+    _Preference(lambda j, _: j.candidate.origin.compiles, "the first needs no compiler"),
+    _Preference(lambda j, _: j.verdict is Verdict.FITS and not j.verified, "the first is known to exist"),
+    _Preference(lambda j, _: j.candidate.origin is Origin.COMMUNITY, "{one.origin} comes before {other.origin}"),
+    _Preference(
+        lambda j, _: version_key(j.candidate.wheel.version),
+        "{one.wheel.version} is newer than {other.wheel.version}",
+        highest_first=True,
+    ),
+    _Preference(lambda j, facts: cuda_distance(j.candidate.wheel, facts), "the first has a CUDA nearer to torch's"),
+    _Preference(
+        lambda j, _: "manylinux" not in j.candidate.wheel.platform,
+        "the name of the first says which C library it needs",
+    ),
+    _Preference(lambda j, _: j.candidate.seconds, "the first takes less time"),
+)
+"""What puts one candidate before another, the strongest first. Equal in all of it, the name and the URL decide."""
+
+
 def rank(candidates: Iterable[Judged], facts: Environment) -> tuple[Judged, ...]:
-    """The candidates, best first, whatever order they come in.
-
-    First what is certain to work: what is stored or was seen to exist, then what is expected to exist or must be
-    compiled, last what cannot be determined, the fewer uncertainties the better. Then what needs no compiler, then the source, then
-    the newer version, then a CUDA nearer to torch's, then a platform tag that promises a C library, then the shorter
-    time; equal in all of that, the name and the URL decide.
-    """
-    # Stable sorts, the weakest rule first: a version has no number that could be turned around.
-    ordered = sorted(candidates, key=lambda j: (j.candidate.seconds, j.candidate.name, j.candidate.wheel.url))
-    ordered.sort(key=lambda j: (cuda_distance(j.candidate.wheel, facts), "manylinux" not in j.candidate.wheel.platform))
-    ordered.sort(key=lambda j: version_key(j.candidate.wheel.version), reverse=True)
-    ordered.sort(
-        key=lambda j: (
-            certainty(j),
-            len(j.reasons),
-            j.candidate.origin.compiles,
-            j.candidate.origin is Origin.COMMUNITY,
-        )
-    )
+    """The candidates by :data:`_PREFERENCES`, best first, whatever order they come in."""
+    ordered = sorted(candidates, key=lambda j: (j.candidate.name, j.candidate.wheel.url))
+    # Stable sorts, the weakest first: a version has no number that could be turned around.
+    for key, _, highest_first in reversed(_PREFERENCES):
+        ordered.sort(key=lambda j, key=key: key(j, facts), reverse=highest_first)  # type: ignore[misc]
     return tuple(ordered)
-
-
-def certainty(judged: Judged) -> int:
-    """0 for what certainly works, 1 for what fits and is not known to exist or must be compiled, 2 for what may."""
-    if judged.verdict is not Verdict.FITS:
-        return 1 + judged.verdict.rank
-    return 0 if judged.verified and not judged.candidate.origin.compiles else 1
 
 
 def why_before(first: Judged, second: Judged, facts: Environment) -> str:
     """What puts one candidate before another, as a sentence about the first; empty for two that differ in only their names."""
-    one, other = first.candidate, second.candidate
-    if certainty(first) < certainty(second):
-        return "the first is certain to work" if first.verdict is not second.verdict else "the first is known to exist"
-    if len(first.reasons) < len(second.reasons):
-        return "fewer things about the first are uncertain"
-    if one.origin.compiles < other.origin.compiles:
-        return "the first needs no compiler"
-    if other.origin is Origin.COMMUNITY and one.origin is not other.origin:
-        return f"{one.origin} comes before {other.origin}"
-    if version_key(one.wheel.version) > version_key(other.wheel.version):
-        return f"{one.wheel.version} is newer than {other.wheel.version}"
-    if cuda_distance(one.wheel, facts) < cuda_distance(other.wheel, facts):
-        return "the first has a CUDA nearer to torch's"
-    return "the first takes less time" if one.seconds < other.seconds else ""
+    whys = (why for key, why, _ in _PREFERENCES if key(first, facts) != key(second, facts))
+    return next(whys, "").format(one=first.candidate, other=second.candidate)
 
 
 def cuda_distance(wheel: PublishedWheel, facts: Environment) -> int:
