@@ -86,7 +86,8 @@ def test_the_table_agrees_with_what_each_release_lists() -> None:
 def test_driver_floors_are_those_of_minor_version_compatibility() -> None:
     assert driver_floor(12, "linux", compressed=False) == Version("525.60.13")
     assert driver_floor(12, "linux", compressed=True) == Version("550.54.14")
-    assert [d for d in ("525", "525.53", "535") if Version(d).reaches(Version("525.60.13"))] == ["525", "535"]
+    drivers = ("525", "525.53", "525.60.13", "535")
+    assert [d for d in drivers if Version(d).reaches(Version("525.60.13"))] == ["525", "525.60.13", "535"]
     assert driver_floor(13, "windows", compressed=True) == Version("580")
     with pytest.raises(IncompatibleError, match="CUDA 11 is not supported"):
         driver_floor(11, "linux", compressed=False)

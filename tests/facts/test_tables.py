@@ -12,7 +12,7 @@ from packaging.version import Version as Release
 
 from flashdepot.diagnose.explain.machine import built_for
 from flashdepot.errors import UsageError
-from flashdepot.facts import COPIES, about_torch_symbols, read_table, table, torch_symbols
+from flashdepot.facts import COPIES, about_torch_symbols, default_cxx11_abi, read_table, table, torch_symbols
 from flashdepot.facts.gpus import parse_architecture, parse_architectures
 from flashdepot.model.target import Architecture, Version, spell
 from support.tools import run_program
@@ -147,3 +147,18 @@ def test_one_symbol_tells_for_which_torches_a_module_was_built(end, torch) -> No
 def test_the_table_reaches_no_further_than_it_says() -> None:
     newest = Version.parse(about_torch_symbols()["newest"])
     assert all(Version.parse(row["until"]) < newest for row in torch_symbols() if row["until"])
+
+
+@pytest.mark.parametrize(
+    ("minor", "local", "machine", "new"),
+    [
+        ("2.5", "cu124", "aarch64", False),
+        ("2.6", "cu124", "x86_64", False),
+        ("2.6", "cu126", "x86_64", True),
+        ("2.6", "", "x86_64", None),
+        ("2.6", "", "aarch64", True),
+        ("2.7", "", "x86_64", True),
+    ],
+)
+def test_the_abi_of_pytorchs_own_builds_is_known_by_version_build_and_machine(minor, local, machine, new) -> None:
+    assert default_cxx11_abi(minor, local, machine) is new

@@ -11,7 +11,7 @@ import pytest
 import requests
 
 from flashdepot.errors import IntegrityError, MissingToolError, NetworkError, UsageError
-from flashdepot.net.errors import network_errors
+from flashdepot.net.errors import UnreachableError, network_errors
 from flashdepot.net.fetch import fetch
 from flashdepot.net.transport import read_index_settings
 from support.tools import posix
@@ -200,6 +200,9 @@ def test_a_proxy_that_refuses_is_named_and_not_the_server(index, destination, mo
     with pytest.raises(NetworkError, match=said) as caught:
         fetch("demo", NAME, DIGEST, destination)
     assert f"the proxy {proxy}" in caught.value.message
+    assert isinstance(caught.value, UnreachableError) == (
+        status is None
+    )  # a proxy that answers is one that was reached
     assert hint in caught.value.hint
     assert "secret" not in caught.value.message + caught.value.hint
 

@@ -178,7 +178,7 @@ def _of_proxy(error: ProxyFailure, cannot: str, server: str, elsewhere: str) -> 
             hint="Check its address: HTTPS_PROXY, HTTP_PROXY, PIP_PROXY, or proxy in pip config list",
         )
     asks = refusal[1].startswith(str(PROXY_AUTHENTICATION))
-    return UnreachableError(
+    return NetworkError(
         f"{cannot} the proxy {error.proxy} answers {refusal[1].strip()} and does not lead to {server}.",
         hint=_PROXY_CREDENTIALS if asks else f"Ask who runs the proxy to allow that server, or {elsewhere}",
     )
