@@ -346,6 +346,22 @@ def test_a_cache_of_cmake_that_names_what_is_gone_is_removed(tmp_path: Path) -> 
     assert fix.startswith("rm -rf build/CMakeCache.txt build/CMakeFiles")
 
 
+def test_a_toolchain_file_that_is_gone_is_taken_out_of_the_variable_and_of_the_cache(tmp_path, monkeypatch) -> None:
+    (tmp_path / "CMakeCache.txt").write_text("CMAKE_TOOLCHAIN_FILE:FILEPATH=/gone/tc.cmake\n")
+    monkeypatch.setenv("CMAKE_TOOLCHAIN_FILE", "/gone/tc.cmake")
+    log = "CMake Error: Could not find toolchain file: /gone/tc.cmake\nCMake Error: CMAKE_CXX_COMPILER not set, after\n"
+    fix = carried(log, "cmake -B .", NO_ENVIRONMENT, tmp_path)
+    assert fix.startswith("unset CMAKE_TOOLCHAIN_FILE && rm -rf ./CMakeCache.txt ./CMakeFiles   # ")
+
+
+def test_a_sentence_is_not_given_an_environment(tmp_path: Path) -> None:
+    log = "pip: error: Connection refused (os error 111)\nerror: client error (Connect): tcp connect error: connection refused\n"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        report = explain(io.BytesIO(log.encode()), NO_ENVIRONMENT, "uv pip install x", Files(here=True))
+    assert not [fix for cause in report.findings for fix in cause.fix if "&& without" in fix]
+
+
 @pytest.mark.parametrize(
     ("bounds", "release"), [(">=3.13", "3.13"), ("<3.12,>=3.8", "3.11"), ("==3.14.*", "3.14"), ("", "3.12")]
 )

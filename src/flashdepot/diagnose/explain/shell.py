@@ -59,6 +59,7 @@ _MAKES = re.compile(r"\b(?:uv venv|python3? -m venv|conda create)\b|-m ensurepip
 _PIP = re.compile(
     r"(?:\bpython[\d.]* -m )?(?<![\w/.-])(?:uv )?pip (cache remove|cache purge|install|uninstall|list|check|show|freeze)\b"
 )
+_PROSE = re.compile(r"(?:or|one|add|without|[A-Z][a-z]+|pyproject\.toml:) ")
 _PYTHON = re.compile(r"(?<![\w/.>='-])python(?= -)")
 BRINGS_CUDA = re.compile(r"\bpip install (?:-\S+ )*'?(?:cuda-toolkit|nvidia-)")
 """A pip command that brings parts of CUDA, which is for every tool's logs."""
@@ -183,9 +184,10 @@ class UserShell:
         :param said: the lines that state the error.
         :param advice: commands for it: what variables they unset may stand in files as well.
         """
+        stale = self._stale_cache(said)
         if faulty := self.faulty(hit, said):
-            names = ", ".join(faulty)
-            return f"unset {' '.join(faulty)}   # {names}: what is set there is at fault; then the same command"
+            code = " && ".join(filter(None, [f"unset {' '.join(faulty)}", code_of(stale)]))
+            return f"{code}   # {', '.join(faulty)}: what is set there is at fault; then the same command"
         keys = {key for text in (*(hit.rule.fix if hit else ()), *advice) for key in _keys(text)}
         for tool, places in _CONFIGS.items():
             for place in (path for pattern in places for path in self.files.find(pattern)):
@@ -195,6 +197,10 @@ class UserShell:
                     if switched or (name and place != "pyproject.toml" and _is_named(value.strip("\"'"), said)):
                         file = shlex.quote(place)
                         return f"sed -i.bak {number}d {file}   # {line.strip()}: this line of it is at fault; the old file stays as .bak"
+        return stale
+
+    def _stale_cache(self, said: str) -> str:
+        """The command that removes a cache of CMake's which names what is gone; empty where none does."""
         for place in (
             path for pattern in _BUILD_FOLDERS for path in self.files.find(pattern) if self.cmake or "CMake" in said
         ):
@@ -206,7 +212,7 @@ class UserShell:
     def faulty(self, hit: Hit | None, said: str) -> Sequence[str]:
         """Variables that are set here and are what failed: the lines have their value, or they name what is not there, or no toolkit."""
         host, needs = self.host, hit.rule.host if hit else ("toolkits",)
-        gone = {*(host.dangling if host and not {"toolkits", "compilers"}.isdisjoint(needs) else ())}
+        gone = {*(host.dangling if host and (self.cmake or not {"toolkits", "compilers"}.isdisjoint(needs)) else ())}
         if host and hit and "toolkits" in needs and hit.rule.rank == RANKS.index("missing-tool"):
             gone |= OF_CUDA.difference(toolkit.found_by for toolkit in host.toolkits)
         if self.prefix and f"{self.prefix}/lib/python" in self.variables.get("PYTHONPATH", ""):
@@ -232,7 +238,7 @@ class UserShell:
         remark = command[len(code) :]
         if self.has("sudo") is False:
             code = code.replace("sudo ", "")
-        if not _MAKES.search(code) and (_PIP.search(code) or _PYTHON.search(code)):
+        if not _MAKES.search(code) and not _PROSE.match(code) and (_PIP.search(code) or _PYTHON.search(code)):
             code = self._in_environment(code, tool)
         code = _OF_RELEASE.sub(self._interpreter, code)
         if code.startswith("git lfs ") and self.has("git-lfs") is False:
@@ -308,8 +314,10 @@ def _is_named(value: str, said: str) -> bool:
     words = _words(said)
     hosts = {urlsplit(part).hostname for part in value.split() if "://" in part} - {None}
     named = [part for part in value.split() if "/" in part.strip("/")]
-    return any(part in words for part in named) or any(
-        host in words or f"{host}:" in said or f"'{host}'" in said for host in hosts
+    return (
+        (" " in value and value in said)
+        or any(part in words for part in named)
+        or any(host in words or f"{host}:" in said or f"'{host}'" in said for host in hosts)
     )
 
 
