@@ -5,6 +5,11 @@ from collections.abc import Sequence
 import pytest
 
 from doctor.logs import first, look
+from flashdepot.model.host import Gpu
+from flashdepot.model.target import Architecture
+from support.toolkits import make_host
+
+RTX_4090 = Gpu("NVIDIA GeForce RTX 4090", Architecture(8, 9), 24 * 10**9)
 
 PIP = """\
 $ pip install flash-attn==2.8.3
@@ -72,6 +77,44 @@ def test_a_step_has_its_command_version_and_lines() -> None:
 def test_one_sentence_means_another_thing_in_another_phase() -> None:
     assert first(PIP).id == "build-dep-missing"
     assert first(RUN).id == "module-missing"
+
+
+@pytest.mark.parametrize(
+    ("sentence", "step", "answer"),
+    [
+        ("pip install flash-attn fails: No module named torch", ("resolve", "pip", "flash-attn"), "build-dep-missing"),
+        ("pip install flash-attn stuck at Building wheels for collected packages", ("resolve", "pip", "flash-attn"), "slow-build"),
+        ("ModuleNotFoundError: No module named 'torch' while pip install flash-attn", ("build", "pip", "flash-attn"), "build-dep-missing"),
+        ("No module named 'torch' when installing flash-attn with uv", ("build", "uv", "flash-attn"), "build-dep-missing"),
+        ("flash-attn build killed, ninja uses all RAM", None, "oom-killed"),
+        ("candle-flash-attn takes 15 minutes to compile", None, "slow-build"),
+        ("ImportError: needs flash_attn: pip install flash-attn", None, "module-missing"),
+    ],
+)  # fmt: skip
+def test_a_person_s_one_sentence_is_a_story_too(sentence: str, step: tuple[str, str, str] | None, answer: str) -> None:
+    assert story(sentence) == ([step] if step else [])
+    assert look(sentence).findings[0].id == answer
+
+
+@pytest.mark.parametrize(
+    ("sentence", "command"),
+    [
+        ("can I use flash attention on a T4 GPU?", "flashdepot resolve --gpu 7.5 "),
+        ("pip install flash-attn on macOS", "flashdepot resolve --platform macosx_14_0_arm64 "),
+        ("flash-attn for torch 2.9 and cp313-cp313", "flashdepot resolve --torch 2.9 --python-tag cp313 "),
+        ("candle-flash-attn does not build", "flashdepot link candle --write --get "),
+        ("flash attention on AMD MI300", "FLASH_ATTENTION_TRITON_AMD_ENABLE=TRUE pip install flash-attn "),
+        ("flash attention is not there", "flashdepot install "),
+    ],
+)
+def test_a_question_without_an_error_ends_in_the_command_that_answers_it(sentence: str, command: str) -> None:
+    assert look(sentence).next_steps[0].startswith(command)
+
+
+def test_a_machine_that_is_this_one_is_not_asked_for() -> None:
+    log = "$ pip install flash-attn\nGPU: NVIDIA RTX 4090\nerror: something new\n"
+    assert any("--gpu 8.9" in step for step in look(log).next_steps)
+    assert not any("--gpu" in step for step in look(log, make_host(gpus=(RTX_4090,))).next_steps)
 
 
 def test_lines_before_a_summary_are_of_its_step() -> None:

@@ -59,7 +59,7 @@ _INSTALLS = re.compile(r"\bpip install |\buv (?:pip install|add|sync)\b")
 _BUILD_FOLDER = re.compile(r" -B ?(\S+)")
 
 _INSTALL = "flashdepot install   # a wheel that fits this environment, or ours, which links no torch; verified before it is imported"
-_LINK = "flashdepot link candle --write --get   # prebuilt kernels in place of those that candle compiles"
+LINK = "flashdepot link candle --write --get   # prebuilt kernels in place of those that candle compiles"
 
 
 class Advice:
@@ -121,7 +121,7 @@ class Advice:
         serves = rule.ours and self._is_ours and not outcome.amd and outcome.facts.can_run_ours
         if not serves or self.package.name == UNNAMED or (outcome.cargo and not outcome.candle):
             return []
-        return [_LINK if outcome.cargo else _INSTALL]
+        return [LINK if outcome.cargo else _INSTALL]
 
     def _carried(self, command: str) -> str:
         """The command for this machine; what it installs by no name is what the failed command installs; CMake forgets what it found."""

@@ -64,6 +64,10 @@ _READ = 100
 """Places of a piece of a log that are read for a GPU."""
 
 
+_OF_A_TAG = re.compile(r"^3(\d+)$")
+"""A version of Python as wheels have it in their names, ``310``."""
+
+
 class MachineFacts(msgspec.Struct):
     """What the log itself names, each as it spells it; empty where it does not."""
 
@@ -79,7 +83,8 @@ class MachineFacts(msgspec.Struct):
         """Take what a piece of a log says: of each fact but the GPUs, what it says first."""
         for name, pattern in _FACTS.items():
             if not getattr(self, name) and pattern in possible and (found := pattern.search(text)):
-                setattr(self, name, next(v for v in found.groupdict().values() if v).decode(errors="replace"))
+                value = next(v for v in found.groupdict().values() if v).decode(errors="replace")
+                setattr(self, name, _OF_A_TAG.sub(r"3.\1", value) if name == "python" else value)
         end = 0
         for _ in range(_READ if _GPU in possible and len(self.gpus) < _GPUS_KEPT else 0):
             if (found := _GPU.search(text, end)) is None:
@@ -93,8 +98,10 @@ class MachineFacts(msgspec.Struct):
 
     @property
     def can_run_ours(self) -> bool:
-        """Whether a GPU that the log names may run FlashAttention-2, or it names none."""
-        return not self.gpus or any(gpu is None or gpu >= Architecture(8, 0) for gpu in self.gpus.values())
+        """Whether a GPU that the log names may run FlashAttention-2, or it names none, and no system that has no such GPU."""
+        return self.os != "macOS" and (
+            not self.gpus or any(gpu is None or gpu >= Architecture(8, 0) for gpu in self.gpus.values())
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The facts in the document of ``--json``."""

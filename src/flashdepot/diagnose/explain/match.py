@@ -67,9 +67,11 @@ class RuleOutcome(msgspec.Struct, frozen=True):
 
     @property
     def cargo(self) -> bool:
-        """Whether cargo made the log."""
+        """Whether cargo made the log, or it is of no command and speaks of candle."""
         began = next((step.installer for step in self.steps if step.installer and step.phase != "fetch"), "")
-        return began not in _OF_PYTHON and any(step.installer == "cargo" for step in self.steps)
+        return began not in _OF_PYTHON and (
+            any(step.installer == "cargo" for step in self.steps) or (self.candle and not self.steps)
+        )
 
     @property
     def run(self) -> bool:

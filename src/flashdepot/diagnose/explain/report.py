@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from flashdepot.binary.elf import demangled
-from flashdepot.diagnose.explain.advice import Advice
+from flashdepot.diagnose.explain.advice import LINK, Advice
 from flashdepot.diagnose.explain.hint import Line, commands_in, near
 from flashdepot.diagnose.explain.machine import MachineFacts, built_for
 from flashdepot.diagnose.explain.match import RuleOutcome, summed_up_in
@@ -24,6 +24,18 @@ from flashdepot.model.host import HostRecord
 from flashdepot.model.target import Version
 
 REPORT_SCHEMA = 2
+
+_PLATFORMS = {
+    **dict.fromkeys(("Windows", "Windows 10", "Windows 11", "win_amd64"), "win_amd64"),
+    "linux_aarch64": "linux_aarch64",
+    "macOS": "macosx_14_0_arm64",
+}
+"""The platforms of wheels that serve the systems which logs name; Linux is what is taken without one."""
+
+_FOR_AMD = (
+    "FLASH_ATTENTION_TRITON_AMD_ENABLE=TRUE pip install flash-attn --no-build-isolation"
+    "   # AMD GPUs: upstream's own backend for them; flashdepot's kernels run on NVIDIA's"
+)
 
 
 class Cause(msgspec.Struct, frozen=True):
@@ -137,7 +149,9 @@ def make_report(outcome: RuleOutcome, shell: UserShell) -> LogReport:
         return report
     others = (_finding(hit, outcome, shell) for hit in _or_else(outcome.hits))
     said = () if findings else _first_steps(hints, outcome, shell)
-    return replace(report, next_steps=(*said, *_next_steps(outcome)), possible=(*findings, *others) or described)
+    return replace(
+        report, next_steps=(*said, *_next_steps(outcome, shell.host)), possible=(*findings, *others) or described
+    )
 
 
 def _first_steps(hints: Sequence[Line], outcome: RuleOutcome, shell: UserShell) -> Iterable[str]:
@@ -157,7 +171,7 @@ def _or_else(hits: Sequence[Hit]) -> Iterable[Hit]:
     return (replace(hits[0], rule=of_classes[name], certain=False) for name in names if name not in found)
 
 
-def _next_steps(outcome: RuleOutcome) -> tuple[str, ...]:
+def _next_steps(outcome: RuleOutcome, host: HostRecord | None) -> tuple[str, ...]:
     """What to do with a log whose cause is not certain: get the line that decides, look at the machine, and ask.
 
     What hides the first error most often is a tool that shows the end of its output only, and several compilers that
@@ -167,7 +181,13 @@ def _next_steps(outcome: RuleOutcome) -> tuple[str, ...]:
     log = "run.log" if outcome.run else "build.log"
     elsewhere = [] if outcome.decided else [summed_up_in(line.text) for line in outcome.errors]
     steps = list(dict.fromkeys(filter(None, elsewhere)))
-    if package in OURS and not (outcome.run or outcome.amd) and outcome.facts.can_run_ours:
+    if package in OURS and not outcome.run and (asked := _resolve_options(outcome, host)):
+        steps.append(f"flashdepot resolve {asked}   # what serves the machine that is named, or why nothing does")
+    if outcome.candle and outcome.cargo:
+        steps.append(LINK)
+    elif package in OURS and outcome.amd:
+        steps.append(_FOR_AMD)
+    elif package in OURS and not (outcome.run or outcome.amd) and outcome.facts.can_run_ours:
         steps.append(f"flashdepot install   # in place of {package}: ready-made kernels, nothing to build")
     steps += _again(outcome, package)
     steps.append(f"flashdepot explain {log}; flashdepot doctor   # the new log, and what stands in the way here")
@@ -175,6 +195,20 @@ def _next_steps(outcome: RuleOutcome) -> tuple[str, ...]:
     whose = f"the issues of {package}" if package != UNNAMED else "the web and the program's issues"
     steps.append(f"search {whose} for {line}; report it there with the whole log and the output of flashdepot host")
     return tuple(steps)
+
+
+def _resolve_options(outcome: RuleOutcome, host: HostRecord | None) -> str:
+    """What a log says of its machine, as options of ``resolve``; empty where it names no other one than this."""
+    facts, here = outcome.facts, {gpu.architecture for gpu in host.gpus} if host else set()
+    gpus = {gpu for gpu in facts.gpus.values() if gpu is not None and gpu not in here}
+    known = {
+        "--gpu": gpus.pop().dotted if len(gpus) == 1 else "",
+        "--platform": _PLATFORMS.get(facts.os, ""),
+        "--torch": facts.torch,
+        "--python-tag": f"cp{facts.python.replace('.', '')}" if facts.python else "",
+    }
+    elsewhere = known["--gpu"] or known["--platform"] or not outcome.steps
+    return " ".join(f"{option} {value}" for option, value in known.items() if value and elsewhere)
 
 
 def _again(outcome: RuleOutcome, package: str) -> Iterable[str]:

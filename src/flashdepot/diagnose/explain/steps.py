@@ -111,6 +111,12 @@ class Story:
 
     def read(self, chunk: Chunk) -> Scene:
         """The steps of the next piece."""
+        if (
+            chunk.first == 1
+            and b"\n" not in chunk.text.strip()
+            and (step := _of_sentence(chunk.line(0, _SENTENCE_READ)))
+        ):
+            self._begin(step, 1)
         begins, steps = [0], [self._step]
         counted, until = 0, 0
         for start, line in islice(_lines_that_begin(chunk), _READ):
@@ -306,6 +312,11 @@ def _mark(line: str) -> tuple[Step, bool] | None:
 _REQUIREMENT = re.compile(
     r"[\"']?(?P<package>[A-Za-z][\w.-]*)(?:\[[^\]]*\])?(?:(?:==|>=|~=|<=|<|>|@)(?P<version>[\w.]+)?\S*)?[\"']?$"
 )
+_IN_PROSE = re.compile(
+    r"[:.,]? (?:(?i:fail\w*|stuck|hangs?|hanging|freez\w+|takes?|taking|took|gives?|giving|throws?|errors?|says|does|doesn't|is|was|are"
+    r"|but|and|when|while|after|before|then|because|on|at|in|with|without|for|even|always|never|not|it|I|exits?|returns?|results?)\b|- )"
+)
+"""Where a sentence that begins with a command leaves it."""
 _VALUED = frozenset({
     "-i", "--index-url", "--extra-index-url", "-f", "--find-links", "-c", "-n", "--python", "-p", "--target", "-t",
     "--channel", "-r", "--name",
@@ -323,7 +334,10 @@ def _command(line: str) -> Step | None:
         if (kind := pattern.search(bare.encode())) is None:
             continue
         tool = next(iter(_said(kind.groupdict()).values()), "python")
-        package, version = _asked_for(bare) if phase == "resolve" else ("", "")
+        package, version = "", ""
+        if phase == "resolve":
+            command = _IN_PROSE.split(command, maxsplit=1)[0]
+            package, version = _asked_for(_IN_PROSE.split(bare, maxsplit=1)[0])
         tool = {"pip3": "pip", "mamba": "conda", "micromamba": "conda"}.get(tool, tool)
         return Step(tool, phase, 0, 0, command.strip()[:_COMMAND_SHOWN], package, version)
     return None
@@ -344,6 +358,22 @@ def _asked_for(command: str) -> tuple[str, str]:
         one for one in asked if one[0] not in ("torch", "torchvision", "torchaudio", "numpy", "ninja", "packaging")
     ]
     return (wanted or asked or [("", "")])[-1]
+
+
+_DURING = re.compile(
+    r"(?i)(?:\b(?:while|when|during|on) (?:\w+ )?(?:pip3? install|uv (?:pip install|add))|(?<!after )(?<!before )\b(?:installing|building|compiling))"
+    r" (?P<package>[a-z]\w*(?:[-_]\w+)+)"
+)
+_BY_UV = re.compile(r"(?i)\buv (?:pip|add)\b|\b(?:by|in|using|via|with) uv\b")
+_SENTENCE_READ = 1000
+"""Bytes of the only line of a log that are read for what its writer did."""
+
+
+def _of_sentence(line: str) -> Step | None:
+    """The installation in which something failed, of a person's one sentence about it."""
+    if (found := _DURING.search(line)) is None:
+        return None
+    return Step("uv" if _BY_UV.search(line) else "pip", "build", 1, 1, "", found["package"])
 
 
 def _said(groups: Mapping[str, bytes | None]) -> dict[str, str]:
