@@ -54,13 +54,16 @@ def test_another_key_under_a_trusted_name_is_refused(user, builder) -> None:
         user.run("keys", "trust", builder.key())
 
 
-def test_a_revoked_key_is_not_trusted_again(user, builder) -> None:
+def test_a_revoked_key_is_not_trusted_again_and_another_one_of_its_name_is(user, builder) -> None:
     line = builder.key()
     user.run("keys", "trust", line)
     user.run("keys", "revoke", "ci")
     with pytest.raises(UsageError, match="was revoked on"):
         user.run("keys", "trust", line)
-    assert user.json("keys", "ls")["keys"][0]["state"].startswith("revoked")
+    user.key()
+    revoked, trusted = [key["state"] for key in user.json("keys", "ls")["keys"]]
+    assert revoked.startswith("revoked")
+    assert trusted == "trusted"
 
 
 @pytest.mark.parametrize(
