@@ -12,7 +12,6 @@ from flashdepot.model.candidate import PublishedWheel
 from flashdepot.model.wheel import Interpreter, glibc_floor, platform_of, python_fits
 
 _CPYTHON = re.compile(r"cp(\d)(\d+)(t?)", re.ASCII)
-_SYSTEMS = {"linux": "Linux", "windows": "Windows"}
 
 
 class Filter(msgspec.Struct, frozen=True):
@@ -61,11 +60,11 @@ def platform_words(wheel: PublishedWheel) -> str:
     """System, processor and, where the tag tells, the oldest GNU libc: ``Linux x86-64, glibc 2.24``."""
     tags = wheel.platform.split(".")
     platform = platform_of(tags[0])
-    if platform is None or platform.system not in _SYSTEMS:
+    if platform is None or platform.system not in {"linux", "windows"}:
         return wheel.platform
     floors = [floor for floor in map(glibc_floor, tags) if floor is not None]
     needs = f" (glibc {min(floors)})" if floors else ""
-    return f"{_SYSTEMS[platform.system]} {platform.machine.replace('_', '-')}{needs}"
+    return f"{platform.label}{needs}"
 
 
 def package_words(wheel: PublishedWheel) -> str:

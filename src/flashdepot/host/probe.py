@@ -111,9 +111,6 @@ def nvidia_devices(pci: Path = _PCI) -> int | None:
     )
 
 
-_MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
-
-
 def runtime_facts(*, gpus: bool = True) -> HostRecord:
     """The facts that decide what runs here: platform, libc, driver and GPUs. Quick: no other program is started.
 
@@ -212,8 +209,7 @@ def probe(python: str | None = None, depot: Path | None = None, *, tools: bool =
 
 def this_platform() -> Platform:
     """Operating system and CPU of this machine, named as wheels name them."""
-    machine = platform.machine().lower()
-    return Platform(platform.system().lower(), _MACHINES.get(machine, machine))
+    return Platform.of(platform.system().lower(), platform.machine())
 
 
 def libc_version() -> Version | None:

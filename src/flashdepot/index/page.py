@@ -28,7 +28,6 @@ from flashdepot.index.subindexes import (
     contents_of,
     questions,
     subindex_name,
-    system_label,
 )
 from flashdepot.kernels import oldest_gpu
 from flashdepot.model.index_record import IndexedFile, IndexedWheel, IndexRecord
@@ -191,7 +190,7 @@ def _answer(number: int, answer: Serving, base: str) -> str:
     libc = f" GNU libc {wheel.libc_floor} or newer," if wheel.libc_floor else ""
     return (
         f'<article class="answer" id="answer-{number}"><h2>flash-attn {escape(Version(wheel.version).public)}, '
-        f"{escape(system_label(str(wheel.platform)))}, {escape(contents_label(contents_of(wheel)))}, {size(wheel.size)}</h2>"
+        f"{escape(wheel.platform.label)}, {escape(contents_label(contents_of(wheel)))}, {size(wheel.size)}</h2>"
         f"{command(f'pip-{number}', _install('pip install', address), 'the command for pip')}"
         f"{command(f'uv-{number}', _install('uv pip install', address), 'the command for uv')}"
         f'<p><span class="only-all">For GPUs {escape(gpus)}. </span>It needs an NVIDIA driver {escape(str(wheel.driver_floor))} '
@@ -220,12 +219,7 @@ def _heat(wheels: Sequence[IndexedWheel]) -> Iterator[str]:
     rows: dict[tuple[str, str, str, str], list[IndexedWheel]] = {}
     for wheel in _newest_first(wheels):
         cuda = ".".join(map(str, (*wheel.cuda.numbers, 0)[:2]))
-        key = (
-            Version(wheel.version).public,
-            contents_label(contents_of(wheel)),
-            cuda,
-            system_label(str(wheel.platform)),
-        )
+        key = (Version(wheel.version).public, contents_label(contents_of(wheel)), cuda, wheel.platform.label)
         rows.setdefault(key, []).append(wheel)
     gpus = _gpus()
     for (version, *facts), alike in rows.items():

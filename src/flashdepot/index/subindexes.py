@@ -105,9 +105,6 @@ def _reach(wheel: IndexedWheel) -> tuple[object, ...]:
     return gpus, len(wheel.units), len(wheel.features), older, wheel.uploaded, wheel.filename
 
 
-SYSTEMS = {"linux": "Linux", "windows": "Windows"}
-MACHINES = {"x86_64": "x86-64", "aarch64": "ARM64"}
-
 _CONTENTS = {"full": "everything", "training": "training", "inference": "inference", "quick": "a small one to try"}
 
 
@@ -136,12 +133,12 @@ class Serving(msgspec.Struct, frozen=True):
 def questions(wheels: Sequence[IndexedWheel]) -> tuple[Selector, ...]:
     """GPU, system, driver and contents, as far as the wheels differ in them."""
     gpus = [known for known in known_architectures() if _is_served(known, wheels)]
-    systems = sorted({str(wheel.platform) for wheel in wheels}, key=lambda name: (name != "linux-x86_64", name))
+    systems = sorted({wheel.platform for wheel in wheels}, key=lambda one: (str(one) != "linux-x86_64", str(one)))
     drivers = sorted({wheel.driver_floor.major for wheel in wheels}, reverse=True)
     contents = sorted({contents_of(wheel): len(wheel.units) for wheel in wheels}.items(), key=lambda pair: -pair[1])
     return (
         Selector("gpu", "GPU", tuple(Option(gpu.architecture.dotted, _gpu(gpu.gpus)) for gpu in gpus)),
-        Selector("system", "System", tuple(Option(name, system_label(name)) for name in systems)),
+        Selector("system", "System", tuple(Option(str(one), one.label) for one in systems)),
         Selector("driver", "NVIDIA driver", tuple(map(_driver, drivers, [0, *drivers]))),
         Selector("contents", "Kernels for", tuple(Option(words, contents_label(words)) for words, _ in contents)),
     )
@@ -201,12 +198,6 @@ def contents_label(words: str) -> str:
     """Those words for people."""
     first, *others = words.split(".")
     return " ".join([_CONTENTS.get(first, first), *(f"({', '.join(others)})" for _ in others[:1])])
-
-
-def system_label(platform: str) -> str:
-    """``Linux x86-64`` of ``linux-x86_64``."""
-    system, _, machine = platform.partition("-")
-    return f"{SYSTEMS.get(system, system)} {MACHINES.get(machine, machine)}"
 
 
 def _driver(floor: int, newer: int) -> Option:

@@ -89,9 +89,6 @@ NO_TORCH = Torch("")
 """An environment that is known to have no PyTorch."""
 
 
-_WINDOWS_MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
-
-
 class Extension(msgspec.Struct, frozen=True):
     """A compiled module of FlashAttention in an environment: its import name and its file."""
 
@@ -161,9 +158,7 @@ class PythonEnvironment(msgspec.Struct, frozen=True, rename={"purelib": "site"})
     def runs_on(self) -> Platform:
         """The system and CPU that the interpreter is for: a 32-bit one differs from its machine."""
         system, _, machine = self.platform.partition("-")
-        if system == "win":
-            return Platform("windows", _WINDOWS_MACHINES.get(machine, machine))
-        return Platform(system, machine)
+        return Platform.of("windows", machine) if system == "win" else Platform(system, machine)
 
 
 class Environment(msgspec.Struct, frozen=True):

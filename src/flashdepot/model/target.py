@@ -124,6 +124,17 @@ class Platform(Spelled):
             )
         return cls(system, machine)
 
+    @classmethod
+    def of(cls, system: str, machine: str) -> Platform:
+        """With the CPU as Linux and wheels name it, which Windows and macOS call AMD64 and ARM64."""
+        name = machine.lower()
+        return cls(system, {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name))
+
+    @property
+    def label(self) -> str:
+        """``Linux x86-64``."""
+        return f"{self.system.capitalize()} {self.machine.replace('_', '-')}"
+
     def __str__(self) -> str:
         return f"{self.system}-{self.machine}"
 
