@@ -145,3 +145,12 @@ def test_a_list_of_keys_that_cannot_be_read_stops_what_needs_it(maker, team) -> 
 def test_unsigned_records_are_not_read_over_a_line_that_anybody_can_write_to(url) -> None:
     with pytest.raises(ValueError, match="anybody on the way"):
         RemoteSettings("x", url, unsigned=True)
+
+
+def test_each_index_without_a_signature_is_taken_and_given_up_by_itself(user) -> None:
+    one, other = "https://one.example/simple/", "https://other.example/simple/"
+    user.run("keys", "unsigned", one)
+    user.run("keys", "unsigned", other)
+    assert user.json("keys", "ls")["unsigned"] == [one, other]
+    user.run("keys", "unsigned", one, "--remove")
+    assert user.json("keys", "ls")["unsigned"] == [other]
