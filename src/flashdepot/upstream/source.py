@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -45,13 +46,19 @@ class Layout(Protocol):
         """Read the features that a tree can leave out."""
 
     def version(self, files: PlainFiles) -> str:
-        """Read the version that a tree gives itself; :data:`UNKNOWN_VERSION` where it gives none."""
+        """Read the version that a tree gives itself, as :func:`version_in`."""
 
     def sources(self, files: PlainFiles) -> Iterable[str]:
         """Every file and folder of a tree that a compiler can reach, or that gets into a wheel; not all must be there."""
 
 
-UNKNOWN_VERSION = "unknown"
+_OF_AN_SDIST = r"(?m)^Version: (\S+)$"
+
+
+def version_in(files: PlainFiles, name: str = "PKG-INFO", pattern: str = _OF_AN_SDIST) -> str:
+    """The version that a file of a tree says; ``unknown`` where it says none."""
+    match = re.search(pattern, files.text(name))
+    return match[1] if match else "unknown"
 
 
 def is_kept(layout: Layout, name: str) -> bool:

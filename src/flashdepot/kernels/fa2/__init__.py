@@ -16,7 +16,7 @@ from flashdepot.model.recipe import Estimate
 from flashdepot.model.selection import ALL_FEATURES, Dtype, Feature, Pass, Unit
 from flashdepot.model.target import Architecture
 from flashdepot.upstream import Sources
-from flashdepot.upstream.source import UNKNOWN_VERSION, Sdist
+from flashdepot.upstream.source import Sdist, version_in
 
 if TYPE_CHECKING:
     from flashdepot.files.directory import PlainFiles
@@ -133,8 +133,7 @@ class Fa2Layout:
 
     def version(self, files: PlainFiles) -> str:
         """Read the version that a tree's Python package gives itself; ``unknown`` where it gives none."""
-        match = re.search(_VERSION, files.text("flash_attn/__init__.py"))
-        return match[1] if match else UNKNOWN_VERSION
+        return version_in(files, "flash_attn/__init__.py", _VERSION)
 
     def sources(self, files: PlainFiles) -> Iterable[str]:
         """The folder of the units, the ``.cpp`` files next to it, CUTLASS's ``include``, and what wheels take."""

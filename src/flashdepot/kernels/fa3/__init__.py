@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -15,7 +14,7 @@ from flashdepot.model.recipe import Estimate
 from flashdepot.model.selection import Dtype, Feature, Pass, Unit
 from flashdepot.model.target import Architecture
 from flashdepot.upstream import Sources
-from flashdepot.upstream.source import UNKNOWN_VERSION, Sdist, read_sdists
+from flashdepot.upstream.source import Sdist, read_sdists, version_in
 
 if TYPE_CHECKING:
     from flashdepot.files.directory import PlainFiles
@@ -75,7 +74,6 @@ CUTLASS_DIR = f"{_ROOT}/csrc/cutlass"
 CUTLASS_INCLUDE = f"{CUTLASS_DIR}/include"
 
 _HEADERS = (f"{SOURCE_DIR}/flash_fwd_launch_template.h", f"{CUTLASS_INCLUDE}/cute/tensor.hpp")
-_VERSION = r"(?m)^Version: (\S+)$"
 _LICENCE = Path(__file__).with_name("flash-attention-LICENSE.txt")
 """The text of flash-attention's own repository, which the folder ``hopper`` is a part of and does not repeat."""
 
@@ -112,8 +110,7 @@ class Fa3Layout:
 
     def version(self, files: PlainFiles) -> str:
         """Read the version of the sdist from its ``PKG-INFO``; ``unknown`` for another tree."""
-        match = re.search(_VERSION, files.text("PKG-INFO"))
-        return match[1] if match else UNKNOWN_VERSION
+        return version_in(files)
 
     def sources(self, files: PlainFiles) -> Iterable[str]:
         """The folder of the kernels, and CUTLASS."""

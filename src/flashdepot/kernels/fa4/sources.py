@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from flashdepot.errors import GET_NEWER, IncompatibleError, UsageError
 from flashdepot.kernels.fa4.units import units
 from flashdepot.model.selection import Feature, Unit
-from flashdepot.upstream.source import UNKNOWN_VERSION, Sdist, read_sdists
+from flashdepot.upstream.source import Sdist, read_sdists, version_in
 
 if TYPE_CHECKING:
     from flashdepot.files.directory import PlainFiles
@@ -23,7 +23,6 @@ KERNELS = "flash_fwd_sm90.py"
 FEATURES = frozenset({Feature.SOFTCAP, Feature.LOCAL, Feature.UNEVEN_K})
 """What kernels are there for; head dims between the units' are in all of them."""
 
-_VERSION = r"(?m)^Version: (\S+)$"
 _DSL = r"""(?m)(?:^Requires-Dist: |["'])nvidia-cutlass-dsl(?:\[\w+\])?[ (]*([<>=!~][^;"')\n]*)"""
 """What a source wants of CuTe DSL, in the metadata of an sdist or in the pyproject.toml of a clone."""
 
@@ -55,8 +54,7 @@ class Fa4Layout:
 
     def version(self, files: PlainFiles) -> str:
         """Read the version from the sdist's ``PKG-INFO``; ``unknown`` for another tree."""
-        match = re.search(_VERSION, files.text("PKG-INFO"))
-        return match[1] if match else UNKNOWN_VERSION
+        return version_in(files)
 
     def sources(self, files: PlainFiles) -> Iterable[str]:
         """Every module."""
