@@ -368,3 +368,27 @@ def test_a_sentence_is_not_given_an_environment(tmp_path: Path) -> None:
 def test_another_python_is_one_that_the_line_allows(bounds: str, release: str) -> None:
     log = f"ERROR: Package 'x' requires a different Python: 3.7.1 not in '{bounds}'\n"
     assert any(f"--python {release} " in command for command in first(log).fix)
+
+
+IN_A_NODE = """\
+Traceback (most recent call last):
+  File "/c/ComfyUI/nodes.py", line 2129, in load_custom_node
+  File "/c/ComfyUI/custom_nodes/ComfyUI-Spam/nodes.py", line 3, in <module>
+"""
+
+
+@pytest.mark.parametrize(
+    ("log", "command"),
+    [
+        (IN_A_NODE + "ModuleNotFoundError: No module named 'einops'\n", "python -m pip install -r custom_nodes/ComfyUI-Spam/requirements.txt "),
+        (IN_A_NODE + "ImportError: cannot import name 'a' from 'utils' (/c/ComfyUI/utils/__init__.py)\n", "git -C custom_nodes/ComfyUI-Spam pull "),
+        ("ModuleNotFoundError: No module named 'requests'\ntorch\n", "python -m pip install requests "),
+        ("ModuleNotFoundError: No module named 'clip'\ntorch\n", "pip install --no-build-isolation 'git+https://github.com/openai/CLIP' "),
+        ("ModuleNotFoundError: No module named 'my_ops'\ntorch\n", "python -m pip install -e . "),
+    ],
+)  # fmt: skip
+def test_a_package_is_named_only_where_it_is_known_to_have_the_module(log: str, command: str) -> None:
+    """Anyone may have taken the name of a module that is the user's own."""
+    fix = look(log).findings[0].fix
+    assert fix[0].startswith(command)
+    assert not any(f"install {name}" in step or f"-U {name}" in step for step in fix for name in ("my_ops", "utils"))

@@ -386,7 +386,8 @@ def test_what_stands_in_no_step_can_be_of_one_of_the_logs_steps_only() -> None:
 def test_any_module_that_a_build_does_not_find_is_named_and_none_that_a_program_lacks() -> None:
     error = "      ModuleNotFoundError: No module named 'spam_build.tools'\n"
     built = "$ pip install spam\n  Building wheel for spam (pyproject.toml): started\n" + error
-    assert (first(built).id, first(built).fix[0]) == ("build-dep-missing", "python -m pip install spam_build")
+    assert first(built).id == "build-dep-missing"
+    assert "python -m pip install THE_DISTRIBUTION" in first(built).fix  # anybody may have taken the module's name
     ran = '$ python train.py\nTraceback (most recent call last):\n  File "train.py", line 1, in f\n' + error
     assert "build-dep-missing" not in classes(ran)
 

@@ -14,7 +14,7 @@ import msgspec
 from flashdepot.diagnose.explain.lines import begin_of_line, end_of_line
 from flashdepot.diagnose.explain.pattern import Pattern
 from flashdepot.diagnose.explain.rules import SENTENCES
-from flashdepot.diagnose.explain.steps import Step
+from flashdepot.diagnose.explain.steps import NODES, Step
 from flashdepot.errors import UsageError
 from flashdepot.facts import torch_symbol_patterns
 from flashdepot.facts.gpus import parse_architecture
@@ -40,6 +40,8 @@ WHEELS = (
     "cuda_part",
     "other_cuda_home",
     "own_module",
+    "unpublished",
+    "node",
     "pair",
     "cuda_home",
     "torch_cuda",
@@ -59,7 +61,7 @@ WHEELS = (
     "wheeled",
 )
 """What advice names only where it is known: what brings a missing library, header or program, another toolkit than the one at
-fault, and a module of Python itself."""
+fault, and a module of Python itself or of no package that is known; a node of ComfyUI."""
 _READ = 100
 """Places of a piece of a log that are read for a GPU."""
 
@@ -194,10 +196,20 @@ def package_of(line: str, step: Step | None) -> Package | None:
 
 
 def how_to_install(module: str) -> str:
-    """The command that brings a module: the table's for its package, else pip's with the module's own name."""
+    """The command that brings a module: the table's for its package, else pip's, with its name only where that is known to be the package's."""
     top = module.partition(".")[0]
     known = _table().get(top.lower())
-    return known.rebuild if known else f"python -m pip install {shlex.quote(top)}"
+    return known.rebuild if known else f"python -m pip install {top if is_published(top) else 'THE_DISTRIBUTION'}"
+
+
+def is_published(module: str) -> bool:
+    """Whether the package is known that has the module: of any other, PyPI's package of that name may be a stranger's."""
+    return module.lower() in _table() or module in _same_names()
+
+
+@cache
+def _same_names() -> frozenset[str]:
+    return frozenset(_data()["same_name"]["modules"].split())
 
 
 def wheel_with(library: str) -> dict[str, str]:
@@ -222,6 +234,8 @@ def _name(found: re.Match[bytes], group: str) -> str:
 
 def named(name: str) -> Package:
     """The package of that name, of the table or with pip's own way to rebuild one."""
+    if name.startswith(NODES):
+        return Package(name, (name,), f"git -C {name} pull && python -m pip install -r {name}/requirements.txt")
     known = _table().get(name.lower().replace("-", "_")) or _by_name().get(name.lower().replace("_", "-"))
     rebuild = f"pip uninstall -y {name}; pip install {name} --no-build-isolation --no-cache-dir"
     return known or Package(name, (name.replace("-", "_"),), rebuild)

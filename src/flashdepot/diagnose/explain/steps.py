@@ -50,6 +50,8 @@ _FRAME_INSTALLS = re.compile(r"[\\/]pip[\\/]_(?:internal|vendor)[\\/]")
 _FRAME_PACKAGE = re.compile(
     r"(?:site|dist)-packages[\\/](?P<package>[A-Za-z]\w*)(?:[\\/]|\.py)|custom_nodes[\\/](?P<node>[\w.-]+)"
 )
+NODES = "custom_nodes/"
+"""The folder of ComfyUI that has its nodes, which are cloned and not installed; it stands before their names."""
 _ENDS = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|NotFound|Unavailable|Failure)\b")
 _OF_TRACEBACKS = (
     re.escape(_TRACEBACK),
@@ -229,6 +231,7 @@ class Story:
         elif not self._decided:
             package = _FRAME_PACKAGE.search(file)
             name = (package["package"] or package["node"]) if package else ""
+            name = f"{NODES}{name}" if package and package["node"] else name
             step.phase = step.phase if file.startswith("<") else "run"
             if name and (name != "torch" or not step.package):
                 step.package = name

@@ -13,6 +13,7 @@ from flashdepot.diagnose.explain.machine import (
     Package,
     cuda_wheel,
     how_to_install,
+    is_published,
     named,
     of_debian,
     wheel_with,
@@ -21,6 +22,7 @@ from flashdepot.diagnose.explain.match import RuleOutcome
 from flashdepot.diagnose.explain.piece import Hit
 from flashdepot.diagnose.explain.rules import for_windows
 from flashdepot.diagnose.explain.shell import UserShell
+from flashdepot.diagnose.explain.steps import NODES
 from flashdepot.model.host import HostRecord
 
 SHOWN = 300
@@ -152,9 +154,14 @@ def values_of(hit: Hit, outcome: RuleOutcome, package: Package, tool: str, shell
     top = values["module"].partition(".")[0]
     if top in sys.stdlib_module_names:
         values["own_module"] = top
+    elif not is_published(top):
+        values["unpublished"] = top
     asking = (hit.step and hit.step.package) or UNNAMED
+    if asking.startswith(NODES):
+        values["node"], asking = asking, UNNAMED
     values["asking"] = asking if asking == UNNAMED else named(asking).name
-    values["both"] = _both(values["asking"], UNNAMED if top in sys.stdlib_module_names else named(top).name)
+    theirs = top not in sys.stdlib_module_names and (is_published(top) or f"-packages/{top}" in hit.line.text)
+    values["both"] = _both(values["asking"], named(top).name if theirs else UNNAMED)
     pair = [name for name in values["both"].split() if name not in _OF_TORCH]
     values |= {"pair": " ".join(pair)} if pair and asking != UNNAMED else {}
     for name in ("header", "library", "tool", "program"):
