@@ -55,6 +55,27 @@ def test_a_stored_library_is_found_and_put_together(depot, tmp_path):
     assert (folder / SHARED).samefile(depot.layout.blob(digest_in(manifest, SHARED))), "bytes are kept once"
 
 
+@pytest.mark.skipif(not makes_links(), reason="no links here")
+def test_a_link_in_place_of_a_librarys_folder_is_replaced_and_nothing_is_written_where_it_leads(depot, tmp_path):
+    manifest = store_library(depot, tmp_path)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    folder = depot.layout.library(manifest.recipe_key)
+    folder.parent.mkdir()
+    folder.symlink_to(elsewhere)
+    assert depot.libraries.materialise(manifest) == folder
+    assert not folder.is_symlink()
+    assert_whole(folder, manifest)
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_a_recipe_whose_library_is_damaged_is_not_there(depot, tmp_path):
+    manifest = store_library(depot, tmp_path)
+    assert depot.load_intact(manifest.recipe_key) == manifest
+    truncate(depot.layout.blob(digest_in(manifest, SHARED)))
+    assert Depot(depot.root).load_intact(manifest.recipe_key) is None
+
+
 def test_a_hit_reads_each_file_of_the_library_once(depot, tmp_path, monkeypatch):
     manifest = store_library(depot, tmp_path)
     folder = depot.libraries.materialise(manifest)

@@ -81,6 +81,14 @@ def test_an_intent_stays_as_long_as_one_of_its_actions_does(depot, tmp_path):
     assert find_unit(depot, old) is None
 
 
+def test_an_intent_goes_whose_actions_are_gone_already(depot, tmp_path):
+    record = record_unit(depot, tmp_path)
+    depot.layout.action(record.action_key).unlink()
+    make_depot_older(depot.root, hours=31 * DAYS)
+    assert "intent" in collect(depot)
+    assert not depot.layout.intent(record.intent_key).exists()
+
+
 def test_an_intent_stays_that_was_used_again_after_the_plan(depot, tmp_path):
     record_unit(depot, tmp_path)
     make_depot_older(depot.root, hours=31 * DAYS)

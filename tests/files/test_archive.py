@@ -207,3 +207,11 @@ def test_a_link_that_is_not_wanted_can_be_skipped_and_one_that_is_cannot(tmp_pat
     assert [p.name for p in (tmp_path / "out").rglob("*")] == ["bin", "run"]
     with pytest.raises(IntegrityError, match="'lib/link' is a link"):
         unpack(path, tmp_path / "all", skip_links=True)
+
+
+def test_an_archive_of_too_many_entries_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(archive, "_ENTRY_LIMIT", 3)
+    unpack(make_tar(tmp_path / "three.tar.gz", [member(name) for name in "abc"]), tmp_path / "three")
+    assert_refused(
+        make_tar(tmp_path / "four.tar.gz", [member(name) for name in "abcd"]), tmp_path, "more than 3 entries"
+    )
