@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from flashdepot.depot import Depot
 from flashdepot.depot.verify import verify
@@ -74,6 +75,14 @@ def test_a_recipe_whose_library_is_damaged_is_not_there(depot, tmp_path):
     assert depot.load_intact(manifest.recipe_key) == manifest
     truncate(depot.layout.blob(digest_in(manifest, SHARED)))
     assert Depot(depot.root).load_intact(manifest.recipe_key) is None
+
+
+def test_a_manifest_that_states_another_size_of_a_file_is_not_taken(depot, tmp_path):
+    manifest = store_library(depot, tmp_path)
+    depot.artifacts.adopt(manifest)
+    files = tuple(replace(file, size=file.size + 1) if file.path == SHARED else file for file in manifest.files)
+    with pytest.raises(IntegrityError, match=f"{SHARED} does not have the .* bytes"):
+        depot.artifacts.adopt(replace(manifest, files=files))
 
 
 def test_a_hit_reads_each_file_of_the_library_once(depot, tmp_path, monkeypatch):
