@@ -281,3 +281,16 @@ def test_no_stranger_s_package_is_installed_that_has_the_name_of_the_user_s_own_
     said = [*report.next_steps, *(command for cause in report.findings for command in cause.fix)]
     assert said
     assert not [command for command in said if "install" in command and "serve" in command]
+
+
+@pytest.mark.parametrize(
+    ("log", "named"),
+    [
+        ("-- The CXX compiler identification is GNU 12\nfatal: not a git repository: '/a'\n-- Configuring done (0.1s)\n", []),
+        ("-- The CXX compiler identification is GNU 12\nfatal: not a git repository: '/a'\n-- Configuring incomplete\n", ["git-failed"]),
+        ("$ pip install flash-attn\nBuilding wheel for flash-attn (setup.py): still running...\nSuccessfully installed flash-attn\n", []),
+        ("$ pip install flash-attn\nBuilding wheel for flash-attn (setup.py): still running...\n", ["slow-build"]),
+    ],
+)  # fmt: skip
+def test_a_tool_that_reached_its_goal_did_without_what_it_complained_of(log: str, named: Sequence[str]) -> None:
+    assert [cause.id for cause in look(log).findings] == named

@@ -33,6 +33,8 @@ _FLASH = "flash"
 _CANDLE = "candle"
 _OWN_TOOLS = frozenset({"cmake", "git", "ninja"})
 _OF_PYTHON = frozenset({"pip", "uv", "poetry", "pdm"})
+_SAID_ALL_THE_SAME = "dependency-conflict"
+"""What pip says of packages that it then installs."""
 _OWN_PHASES = frozenset({"resolve", "fetch", "install"})
 
 _STATES_ERROR = Pattern.parse(SENTENCES.lines["states_error"], memory=1 << 23)
@@ -202,7 +204,7 @@ class _Search:
 
     def _holds(self, hit: Hit) -> bool:
         rule = hit.rule
-        if self._ran_later(hit) or self._follows(hit):
+        if self._ran_later(hit) or self._follows(hit) or (hit.step and hit.step.well and rule.id != _SAID_ALL_THE_SAME):
             return False
         if hit.step is None and not (NAMES_ERROR.match(hit.line.text.encode()) or self._may_be_of_a_step(rule)):
             return False

@@ -68,6 +68,7 @@ class Step(msgspec.Struct):
     """One command or one part of its work: where it is in the log, what it does, and with which package.
 
     It grows while the log is read. ``installer`` is the tool that began the work: pip's build of a package calls ninja.
+    ``well`` says that the tool reached its goal.
     """
 
     tool: str
@@ -78,6 +79,7 @@ class Step(msgspec.Struct):
     package: str = ""
     version: str = ""
     installer: str = ""
+    well: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """The step in the document of ``--json``; what is not known is empty."""
@@ -160,9 +162,20 @@ class Story:
             now = self._step
             if back and now is not None and now.tool == "python" and not (now.command or now.installer):
                 now.phase, now.installer, now.package, now.version = step.phase, step.tool, step.package, step.version
+            if step.well:
+                self._end_well(step.tool)
             self._begin(step, number)
             return back
         return False
+
+    def _end_well(self, tool: str) -> None:
+        """Say of the tool's steps, back to the command that it began with, that it reached its goal."""
+        for step in reversed((*self._early, *self._late)):
+            if tool not in (step.tool, step.installer):
+                return
+            step.well = True
+            if step.command:
+                return
 
     def _begin(self, step: Step, number: int) -> None:
         working, now = self._installing, self._step
@@ -258,7 +271,7 @@ def _lines_that_begin(chunk: Chunk) -> Iterator[tuple[int, str]]:
 class _Marks(msgspec.Struct, frozen=True):
     begins: Pattern
     which: Any
-    rows: tuple[tuple[str, str, Pattern, bool], ...]
+    rows: tuple[tuple[str, str, Pattern, bool, bool], ...]
     prompt: Pattern
     commands: tuple[tuple[str, Pattern], ...]
 
@@ -267,15 +280,15 @@ class _Marks(msgspec.Struct, frozen=True):
 def _marks() -> _Marks:
     data = read_toml(Path(__file__).with_name("steps.toml"))
     rows = [
-        (group["tool"], row["phase"], row["pattern"], row.get("back", False))
+        (group["tool"], row["phase"], row["pattern"], row.get("back", False), row.get("well", False))
         for group in data["mark"]
         for row in group["marks"]
     ]
     commands = [(row["phase"], row["pattern"]) for row in data["command"]]
     prompt = rf"^(?:{_PROMPT})?(?P<command>{_BARE}(?:{'|'.join(_nameless(pattern) for _, pattern in commands)}).*)"
     which = re2.Set.SearchSet(Pattern.parse("x", memory=_MEMORY).options)
-    parsed = tuple((tool, phase, Pattern.parse(pattern, stripped=True), back) for tool, phase, pattern, back in rows)
-    for _, _, pattern, _ in parsed:
+    parsed = tuple((tool, phase, Pattern.parse(text, stripped=True), *says) for tool, phase, text, *says in rows)
+    for _, _, pattern, *_ in parsed:
         which.Add(pattern.regex)
     which.Compile()
     whole = "|".join(_anywhere(_nameless(pattern)) for pattern in (*_OF_TRACEBACKS, prompt, *(row[2] for row in rows)))
@@ -304,11 +317,11 @@ def _nameless(pattern: str) -> str:
 def _mark(line: str) -> tuple[Step, bool] | None:
     text = line.encode()
     for index in sorted(_marks().which.Match(text) or ()):
-        tool, phase, pattern, back = _marks().rows[index]
+        tool, phase, pattern, back, well = _marks().rows[index]
         if found := pattern.search(text):
             said = _said(found.groupdict())
             name = "" if _OF_A_FOLDER.search(line) else said.get("package", "")
-            return Step(tool, phase, 0, 0, "", name, said.get("version", "").lstrip("=<>~!")), back
+            return Step(tool, phase, 0, 0, "", name, said.get("version", "").lstrip("=<>~!"), well=well), back
     return None
 
 
