@@ -131,7 +131,7 @@ class LogRule(msgspec.Struct, frozen=True, eq=False, kw_only=True, forbid_unknow
     ``unsure`` texts is in the log;
     ``or_else`` names the classes that it may be instead, the likeliest first. ``veto`` names the fact that rules it out.
     ``hides`` names classes that are consequences of this one; ``follows`` the one whose line, where it stands before,
-    has led to this. A line that an ``ignore`` pattern matches, such as a
+    has led to this; ``before`` those whose lines, where they stand behind, show that the build continued after this. A line that an ``ignore`` pattern matches, such as a
     warning about something that is optional, shows nothing.
     ``details`` fill in named groups from other lines of the log. ``fix`` may have named groups, the package that the
     line is about, and facts of the host, in braces; ``fix_windows`` and ``fix_amd`` take its place
@@ -157,6 +157,7 @@ class LogRule(msgspec.Struct, frozen=True, eq=False, kw_only=True, forbid_unknow
     unless: _Texts = ()
     hides: frozenset[str] = frozenset()
     follows: str = ""
+    before: tuple[str, ...] = ()
     host: tuple[Literal["gpus", "driver", "toolkits", "compilers", "libc", "memory"], ...] = ()
     installers: tuple[Literal["", "pip", "uv", "poetry", "conda", "cargo"], ...] = ()
     ours: bool = False
