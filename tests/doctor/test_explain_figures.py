@@ -57,7 +57,7 @@ def of_group(group: Row) -> list[str]:
     return NAMES[NAMES.index(first) : NAMES.index(last or first) + 1]
 
 
-ROUNDS = [group for group in GROUPS if len(group["sets"].partition(" ")[0]) == 5 and group["sets"] > "L"]
+ROUNDS = [group for group in GROUPS if (len(group["sets"].split()[0]), group["sets"]) > (5, "L")]
 NEWEST = [name for group in ROUNDS for name in of_group(group)]
 DOMAINS = {"own": "FlashAttention", "neighbour": "neighbours"}
 
