@@ -102,12 +102,14 @@ class Advice:
         if outcome.windows:
             advice = [for_windows(command) for command in advice if not is_for_posix(command)] or advice
         advice = [command for command in advice if self._is_ours or not _OURS_BUILDS.match(command)]
+        if outcome.cargo:
+            advice = [command for command in advice if LINK_CANDLE in command or not _OURS_BUILDS.match(command)]
         advice = [command for command in advice if outcome.candle or LINK_CANDLE not in command] or advice
         values = {**dict.fromkeys(("hidden", "bundle", "proxy"), "one is set here"), **self.values}
         fix = [fill(command, values, quoted=(*self.hit.groups, *UNKNOWN, "requirement")) for command in advice]
         fix = [text.replace(" --arch <gpu arch>", "") for text in self._of_this_tool(fix, advice)]
         fix = [text.replace("--python 3.12", f"--python {release_for(self.hit.line.text)}") for text in fix]
-        return [text for text in fix if not _LEFT.search(code_of(text))] or fix
+        return [text for text in fix if not _LEFT.search(code_of(text))] or [t for t in fix if t[0] != "<"] or fix
 
     @property
     def _is_ours(self) -> bool:

@@ -41,6 +41,7 @@ WHEELS = (
     "other_cuda_home",
     "own_module",
     "unpublished",
+    "compiler",
     "node",
     "pair",
     "cuda_home",
