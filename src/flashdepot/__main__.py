@@ -9,12 +9,12 @@ import sys
 def main() -> None:
     """Run the command line. ``--version`` is answered before anything is imported."""
     _open_closed_streams()
-    if sys.argv[1:] in (["--version"], ["-V"]):
-        from flashdepot import __version__  # noqa: PLC0415
-
-        sys.stdout.write(f"flashdepot {__version__}\n")
+    if sys.argv[1:] in (["--version"], ["-V"]) and _version_is_shown():
         return
+    import atexit  # noqa: PLC0415
     import signal  # noqa: PLC0415
+
+    atexit.register(_end_as_asked)  # first, so that it is done last
 
     # Until run() can catch it, and after, Ctrl-C ends the process as the system does: without a traceback.
     catches_interrupts = signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -28,7 +28,44 @@ def main() -> None:
 
     status = run(catches_interrupts=catches_interrupts)
     gc.freeze()  # or Python looks for circles among all of them once more before it ends
+    _discard_what_nobody_takes()
+    if status < 0:
+        _ended_by.append(-status)
+        status = 128 - status
     sys.exit(status)
+
+
+def _version_is_shown() -> bool:
+    from flashdepot import __version__  # noqa: PLC0415
+
+    try:
+        sys.stdout.write(f"flashdepot {__version__}\n")
+        sys.stdout.flush()
+    except OSError:  # the command line says why
+        return False
+    return True
+
+
+_ended_by: list[int] = []
+
+
+def _end_as_asked() -> None:
+    """End by the signal that stopped the work: else a shell's loop takes Ctrl-C for the end of one round."""
+    if _ended_by and os.name == "posix":
+        import signal  # noqa: PLC0415
+
+        signal.signal(_ended_by[0], signal.SIG_DFL)
+        os.kill(os.getpid(), _ended_by[0])
+
+
+def _discard_what_nobody_takes() -> None:
+    """Let go of output that cannot be written, of which Python would complain at the end."""
+    for number, stream in ((1, sys.__stdout__), (2, sys.__stderr__)):
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError:  # noqa: PERF203
+            os.dup2(os.open(os.devnull, os.O_WRONLY), number)
 
 
 def _import_msgspec() -> None:

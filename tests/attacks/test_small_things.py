@@ -67,8 +67,9 @@ FAULTS = ("Internal error", "Traceback", "AttributeError", "Exception ignored")
 
 
 def run_in_shell(setup: str, words: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Without ``PYTHONUNBUFFERED``: with it, an output that fails shows earlier than it does to users."""
     command = f"{setup.replace('COMMAND', f'{sys.executable} -m flashdepot {words}')}"
-    env = {**os.environ, "FLASHDEPOT_HOME": str(folder / "depot"), **variables}
+    env = {**os.environ, "FLASHDEPOT_HOME": str(folder / "depot"), "PYTHONUNBUFFERED": "", **variables}
     return subprocess.run(
         ["sh", "-c", command], cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=120
     )
@@ -101,8 +102,11 @@ def test_a_folder_that_is_gone_is_named(tmp_path, words) -> None:
         ("ulimit -f 0; COMMAND", "host --save here.json", "ulimit -f"),
         ("ulimit -f 0; COMMAND", "remote add a file:///nowhere --unsigned", "ulimit -f"),
         ("ulimit -n 7; COMMAND", "resolve", "ulimit -n"),
-        ("COMMAND >/dev/full", "depot path", "is full"),
-        ("COMMAND >/dev/full", "depot path --json", "is full"),
+        ("COMMAND >/dev/full", "depot path", "No space left on device"),
+        ("COMMAND >/dev/full", "depot path --json", "No space left on device"),
+        ("COMMAND >/dev/full", "catalog", "No space left on device"),
+        ("COMMAND >/dev/full", "catalog ls", "No space left on device"),
+        ("COMMAND >/dev/full", "--version", "is full"),
         ("XDG_CONFIG_HOME=/etc/passwd COMMAND", "keys ls", "cannot be read: Not a directory"),
         ("mkdir -p x/flashdepot/remotes.toml; XDG_CONFIG_HOME=$PWD/x COMMAND", "remote ls", "Is a directory"),
         ("ln -s here here; XDG_CONFIG_HOME=$PWD/here COMMAND", "keys add x.pub", ""),
@@ -113,6 +117,49 @@ def test_what_the_system_refuses_is_said_with_the_limit(tmp_path, setup, words, 
     assert done.returncode in {2, 3}, done.stderr
     assert said in done.stderr
     assert not [fault for fault in FAULTS if fault in done.stderr]
+
+
+@pytest.mark.parametrize("words", ["--version", "depot path", "catalog", "catalog ls", "get --help"])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_that_nobody_reads_ends_a_command_as_it_ends_others(tmp_path, words, unbuffered) -> None:
+    line = "{ COMMAND; echo $? >status; } | { exec <&-; while ! test -s status; do sleep 0.02; done; }"
+    done = run_in_shell(line, words, tmp_path, PYTHONUNBUFFERED=unbuffered)
+    assert not [fault for fault in FAULTS if fault in done.stderr], done.stderr
+    assert (tmp_path / "status").read_text().strip() == str(128 + signal.SIGPIPE)
+
+
+@pytest.mark.parametrize(("words", "code"), [("depot path", 0), ("depot verfy", 2)])
+def test_messages_that_cannot_be_written_change_no_exit_code(tmp_path, words, code) -> None:
+    assert run_in_shell("COMMAND 2>/dev/full", words, tmp_path).returncode == code
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_command_that_a_signal_stops_ends_by_it(name) -> None:
+    """So that a loop of a shell ends with it. The end of a terminal is no reason to leave files behind either."""
+    number = getattr(signal, name)
+    with subprocess.Popen(
+        [sys.executable, "-m", "flashdepot", "explain", "-"], stdin=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdin
+        process.stdin.write(b"x" * 1_000_000)  # more than a pipe holds: it is read
+        time.sleep(0.5)  # and waits for more: Python asks for signals only where a read was interrupted
+        process.send_signal(number)
+        assert process.stderr
+        assert "Stopped" in process.stderr.read().decode()
+    assert process.returncode == -number
+
+
+def test_a_command_that_nohup_started_outlives_its_terminal() -> None:
+    command = ["nohup", sys.executable, "-m", "flashdepot", "explain", "-"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
+        assert process.stdin
+        process.stdin.write(b"x" * 1_000_000)
+        time.sleep(0.5)
+        process.send_signal(signal.SIGHUP)
+        process.stdin.close()
+    assert process.returncode == 4
 
 
 def test_ctrl_c_at_any_moment_shows_no_traceback(tmp_path) -> None:

@@ -4,6 +4,7 @@ import errno
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -205,7 +206,7 @@ def test_an_installer_that_leaves_ruins_is_undone(command, good, environment, tm
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
     with unchanged(environment):
         done = command("--wheel", str(good))
-    assert done.code == (130 if "TERM" in end else 4), done.err
+    assert done.code == (-signal.SIGTERM if "TERM" in end else 4), done.err
     if done.code == 4:
         assert "uv did not install" in done.err
         assert "No space left on device" in done.err

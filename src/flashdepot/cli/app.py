@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flashdepot import __version__
-from flashdepot.cli.common import COMMON_OPTIONS, answer, complain, print_json, show
+from flashdepot.cli.common import COMMON_OPTIONS, answer, complain, finish_answer, print_json, show
 from flashdepot.errors import ConsentError, FlashdepotError, MissingToolError, UsageError, did_you_mean
 from flashdepot.files.disk import explain_disk_error
 from flashdepot.model.limits import joined
@@ -136,7 +136,9 @@ class LazyCommands(Commands):
                 formatter.write_dl([(name, line) for name, (_, line) in table.items()])
 
 
-INTERRUPTED = 130
+_INTERRUPTED = 130
+_SIGPIPE = 13
+_STOPPING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 COMMANDS: Mapping[str, CommandTable] = {
     "Python": {
@@ -187,24 +189,32 @@ def app() -> None:
 
 
 def run(*, catches_interrupts: bool = False) -> int:
-    """Run the command line of this process and return its exit code.
+    """Run the command line of this process and return its exit code, or the negative number of the signal that ended it.
 
-    :param catches_interrupts: turn Ctrl-C into an answer and exit code 130, and leave it to the system afterwards.
+    :param catches_interrupts: turn Ctrl-C into an answer, and leave it to the system afterwards.
     """
-    signal.signal(signal.SIGTERM, _terminate)
-    _fit_output()
+    for number in _STOPPING:
+        if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores the end of a terminal
+            signal.signal(number, _stop)
     os.umask(os.umask(0o077) | 0o022)  # what is made here is executed: nobody else may ever write into it
     try:
+        _fit_output()
         if catches_interrupts:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         _require_folder()
-        status = app.main(prog_name="flashdepot", standalone_mode=False)
-    except click.exceptions.NoArgsIsHelpError as asked:
-        answer(asked.format_message())
-        return asked.exit_code
-    except (KeyboardInterrupt, click.Abort):
-        _report(FlashdepotError("Stopped. What was finished is kept; run the same command to resume."), INTERRUPTED)
-        return INTERRUPTED
+        try:
+            status = app.main(prog_name="flashdepot", standalone_mode=False)
+        except click.exceptions.NoArgsIsHelpError as asked:
+            answer(asked.format_message())
+            status = asked.exit_code
+        finish_answer()
+    except (KeyboardInterrupt, click.Abort) as error:
+        number = _signal_of(error)
+        stopped = FlashdepotError("Stopped. What was finished is kept; run the same command to resume.")
+        code = _report(stopped, 128 + number if number else _INTERRUPTED)
+        return -number or code
+    except (BrokenPipeError, SystemExit):  # click and rich end so when nobody reads what they write
+        return -_SIGPIPE
     except Exception as error:  # noqa: BLE001  (a page of our own source helps no user)
         ours = isinstance(error, (FlashdepotError, click.ClickException))
         if not ours and not {"-v", "--verbose"}.isdisjoint(sys.argv):
@@ -229,8 +239,15 @@ def _fit_output() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
-def _terminate(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
+def _stop(number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt(number)
+
+
+def _signal_of(error: BaseException | None) -> int:
+    """The signal that led to an error; 0 for none, as where the input ended in place of an answer."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return 0 if error is None else error.args[0] if error.args else signal.SIGINT
 
 
 def _require_folder() -> None:
@@ -310,7 +327,7 @@ def _as_meant(message: str, context: click.Context) -> str:
 
 def _report(error: FlashdepotError, exit_code: int) -> int:
     if "--json" in sys.argv:
-        with contextlib.suppress(OSError):  # the answer's own file may be what is full
+        with contextlib.suppress(OSError, MissingToolError):  # the answer's own file may be what is full
             print_json({"status": "error", "exit_code": exit_code, "message": error.message, "hint": error.hint})
     complain(error)
     return exit_code

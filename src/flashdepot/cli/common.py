@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,7 +17,7 @@ import msgspec
 
 from flashdepot.depot import Depot
 from flashdepot.depot import open_depot as depot_in
-from flashdepot.errors import FlashdepotError, UsageError
+from flashdepot.errors import FlashdepotError, MissingToolError, UsageError
 from flashdepot.remotes import Remotes, users_remotes
 
 if TYPE_CHECKING:
@@ -252,7 +253,27 @@ def printable(text: str) -> str:
 
 def answer(text: str) -> None:
     """The answer of a command, on standard output."""
-    sys.stdout.write(printable(text) + "\n")
+    with _where_answers_go():
+        sys.stdout.write(printable(text) + "\n")
+
+
+def finish_answer() -> None:
+    """Hand on what :func:`answer` wrote; :raises MissingToolError: when that cannot be, as on a full disk."""
+    with _where_answers_go():
+        sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def _where_answers_go() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise MissingToolError(
+            f"Standard output cannot be written: {error.strerror}.",
+            hint="Free space on its disk, or redirect it to another one.",
+        ) from error
 
 
 def print_json(document: Any) -> None:
@@ -269,19 +290,30 @@ def say(text: str) -> None:
     """A line for the person at the terminal, unless that person asked for quiet."""
     context = click.get_current_context(silent=True)
     if context is None or not context.meta.get(_QUIET):
-        sys.stderr.write(printable(text) + "\n")
+        _tell(printable(text) + "\n")
 
 
 def warn(text: str) -> None:
     """A problem that did not stop the work."""
-    sys.stderr.write(f"{coloured('warning:', 'yellow')} {printable(text)}\n")
+    _tell(f"{coloured('warning:', 'yellow')} {printable(text)}\n")
+
+
+def _tell(text: str) -> None:
+    """Write to standard error, as long as that can be written: a log's full disk and a closed terminal stop no work."""
+    try:
+        sys.stderr.write(text)
+    except BrokenPipeError:  # whoever read it wants no more, as 'head' does
+        raise
+    except OSError:
+        return
 
 
 def complain(error: FlashdepotError) -> None:
     """Why the work stopped, and what helps."""
-    sys.stderr.write(f"{coloured('error:', 'red')} {printable(error.message)}\n")
-    if error.hint:
-        sys.stderr.write("".join(f"  {line}\n" for line in printable(error.hint).split("\n")))
+    with contextlib.suppress(BrokenPipeError):  # the exit code says it as well
+        _tell(f"{coloured('error:', 'red')} {printable(error.message)}\n")
+        if error.hint:
+            _tell("".join(f"  {line}\n" for line in printable(error.hint).split("\n")))
 
 
 def coloured(text: str, colour: str) -> str:
@@ -327,7 +359,8 @@ class Table(msgspec.Struct, frozen=True):
             drawn.add_column(column, overflow="fold")
         for row in self.rows:
             drawn.add_row(*(Text(printable(cell)) for cell in row))
-        console.print(drawn, soft_wrap=not console.is_terminal)
+        with _where_answers_go():
+            console.print(drawn, soft_wrap=not console.is_terminal)
 
 
 class View(msgspec.Struct, frozen=True):
