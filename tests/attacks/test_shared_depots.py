@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,11 +17,14 @@ from flashdepot.depot import Depot
 from flashdepot.depot.gc import plan, run
 from flashdepot.depot.layout import TRUSTED_USERS, DepotLayout, init, require_safe
 from flashdepot.depot.libraries import Artifacts
-from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
+from flashdepot.errors import FlashdepotError, IntegrityError, MissingToolError, UsageError
+from flashdepot.files import locks
+from flashdepot.files.locks import try_lock_file
+from flashdepot.files.trust import user_cache
 from flashdepot.process.child import Child
 from support import forge
 from support.depots import make_older, record_unit
-from support.tools import User, contents, flashdepot_here, needs_users, unchanged
+from support.tools import User, contents, flashdepot_here, needs_users, posix, unchanged
 
 GROUP = 60100
 ALICE, BOB = User(60001, (GROUP,)), User(60002, (GROUP,))
@@ -237,3 +241,25 @@ def test_a_wheel_of_ones_own_is_installed_with_a_depot_that_may_not_be_written(
     assert done.code == 0, done.err
     assert environment.imports("flash_attn")
     assert not (tmp_path / "depot").exists()
+
+
+@posix("home that the environment names")
+def test_a_user_without_a_home_is_told_to_name_one(monkeypatch, tmp_path) -> None:
+    """As in a container that runs as a number: without HOME, and without a line in /etc/passwd."""
+    for name in ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "FLASHDEPOT_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os.path, "expanduser", str)
+    with pytest.raises(UsageError, match="has no home") as raised:
+        user_cache()
+    assert raised.value.hint.startswith("export HOME=")
+
+
+@posix("folder that cannot be written by its owner")
+def test_a_depot_that_cannot_be_written_is_named_and_none_of_its_locks(monkeypatch, tmp_path) -> None:
+    def refuse(path: object, *_: object) -> int:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(locks, "os", SimpleNamespace(**{**vars(os), "open": refuse}))
+    with pytest.raises(MissingToolError) as raised:
+        try_lock_file(tmp_path / "work-1.lock")
+    assert raised.value.message.startswith(f"{tmp_path} cannot be")

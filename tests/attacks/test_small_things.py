@@ -135,7 +135,7 @@ def test_messages_that_cannot_be_written_change_no_exit_code(tmp_path, words, co
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_a_command_that_a_signal_stops_ends_by_it(name) -> None:
-    """So that a loop of a shell ends with it. The end of a terminal is no reason to leave files behind either."""
+    """So that a loop of a shell ends with it. The end of a terminal leaves no files behind either."""
     number = getattr(signal, name)
     with subprocess.Popen(
         [sys.executable, "-m", "flashdepot", "explain", "-"], stdin=subprocess.PIPE, stderr=subprocess.PIPE

@@ -103,6 +103,7 @@ def test_help_is_a_command_too() -> None:
         ),
         (["get", "--dtypes", "int8", "--dtypes", "bf16"], 2, "'int8' is not a dtype"),
         (["remote", "list"], 2, "No such command 'list'. Did you mean 'ls'?"),
+        (["keys", "new", "--name", "me"], 2, "No such option '--name'.\n"),
         (["depot", "pull", "--arch", "90"], 4, "whom you trust, 'flashdepot keys ls'"),
         (["catalog", "ls", "--cuda", "12.8"], 2, "No such option"),
     ],

@@ -295,7 +295,8 @@ def _in_plain_words(error: Exception) -> FlashdepotError:
 def _with_a_suggestion(error: click.ClickException, context: click.Context | None) -> str:
     """What click says of a wrong word, with the one that was probably meant."""
     if isinstance(error, click.NoSuchOption) and context is not None:
-        known = [word.lstrip("-") for parameter in context.command.params for word in parameter.opts]
+        words = [word for parameter in context.command.params for word in parameter.opts]
+        known = [word.lstrip("-") for word in words if word.startswith("-")]  # arguments have no dashes
         near = did_you_mean(error.option_name.lstrip("-"), known).replace("'", "'--", 1)
         if not near and isinstance(context.command, click.Group):
             near = f" A command's options come after it: {context.command_path} COMMAND {error.option_name}"

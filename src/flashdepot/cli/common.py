@@ -302,7 +302,7 @@ def _tell(text: str) -> None:
     """Write to standard error, as long as that can be written: a log's full disk and a closed terminal stop no work."""
     try:
         sys.stderr.write(text)
-    except BrokenPipeError:  # whoever read it wants no more, as 'head' does
+    except BrokenPipeError:  # its reader wants no more, as after "| head"
         raise
     except OSError:
         return

@@ -79,7 +79,12 @@ def try_lock_file(path: Path, *, blocking: bool = False) -> HeldLock | None:
     with disk_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         while True:
-            descriptor = os.open(path, _OPEN, 0o644)
+            try:
+                descriptor = os.open(path, _OPEN, 0o644)
+            except OSError as error:
+                if not path.exists():
+                    error.filename = str(path.parent)  # which is what its user knows
+                raise
             held = False
             try:
                 if not lock_descriptor(descriptor, blocking=blocking):

@@ -29,13 +29,25 @@ def user_config() -> Path:
 
 
 def _users(kind: str, default: str) -> Path:
-    """By platformdirs on other systems, and where the environment does not say where the user's home is."""
+    """By platformdirs on other systems, and where the environment does not say where the user's home is.
+
+    :raises UsageError: when nothing says it, as for ``docker run --user 1234`` without ``HOME``.
+    """
     named, home = Path(os.environ.get(f"XDG_{kind.upper()}_HOME", "")), Path(os.environ.get("HOME", ""))
     if sys.platform == "linux" and (named.is_absolute() or home.is_absolute()):
         return (named if named.is_absolute() else home / default) / _NAME
     import platformdirs  # noqa: PLC0415
 
-    return Path(getattr(platformdirs, f"user_{kind}_path")(_NAME, appauthor=False))
+    try:
+        found = Path(getattr(platformdirs, f"user_{kind}_path")(_NAME, appauthor=False))
+    except RuntimeError:
+        found = Path("~")
+    if not found.is_absolute():
+        raise UsageError(
+            f"User {os.getuid()} has no home: HOME is not set, and the system knows none. The depot and settings are there.",
+            hint="export HOME=/tmp/home   # or another folder that stays",
+        )
+    return found
 
 
 def planted(path: Path) -> str:
