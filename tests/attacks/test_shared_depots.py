@@ -244,7 +244,7 @@ def test_a_wheel_of_ones_own_is_installed_with_a_depot_that_may_not_be_written(
 
 
 @posix("home that the environment names")
-def test_a_user_without_a_home_is_told_to_name_one(monkeypatch, tmp_path) -> None:
+def test_a_user_without_a_home_reads_how_to_name_one(monkeypatch, tmp_path) -> None:
     """As in a container that runs as a number: without HOME, and without a line in /etc/passwd."""
     for name in ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "FLASHDEPOT_HOME"):
         monkeypatch.delenv(name, raising=False)
