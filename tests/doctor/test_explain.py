@@ -170,6 +170,11 @@ def test_a_fault_is_named_whatever_was_raised_before() -> None:
     assert classes("ValueError: no\nSegmentation fault (core dumped)\n") == ["process-crashed"]
 
 
+def test_a_download_that_timed_out_is_named_whatever_was_raised_before() -> None:
+    log = "KeyError: 'x'\ntorch: HTTPSConnectionPool(host='files', port=443): Read timed out.\n"
+    assert classes(log) == ["download-failed"]
+
+
 def test_names_are_shown_mangled_where_there_is_no_demangler(monkeypatch: pytest.MonkeyPatch) -> None:
     def nowhere() -> None:
         raise MissingToolError("no C++ library")
