@@ -149,6 +149,13 @@ def test_a_command_that_a_signal_stops_ends_by_it(name) -> None:
     assert process.returncode == -number
 
 
+def test_a_program_that_explain_runs_ends_when_explain_is_asked_to() -> None:
+    asks = "import os, signal, time; os.kill(os.getppid(), signal.SIGTERM); time.sleep(60)"
+    begun = time.monotonic()
+    done = run([sys.executable, "-m", "flashdepot", "explain", "--", sys.executable, "-c", asks], timeout=50)
+    assert (done.status, time.monotonic() - begun < 40) == (128 + signal.SIGTERM, True)
+
+
 def test_a_command_that_nohup_started_outlives_its_terminal() -> None:
     command = ["nohup", sys.executable, "-m", "flashdepot", "explain", "-"]
     with subprocess.Popen(

@@ -187,8 +187,9 @@ def run_shown(arguments: Sequence[str], log: IO[bytes], show: Callable[[bytes], 
         try:
             status = child.wait()
             break
-        except KeyboardInterrupt:  # the terminal has sent it to the program as well, which decides what it means
-            continue
+        except KeyboardInterrupt as stopped:  # the program decides what it means; the terminal sends it Ctrl-C itself
+            if stopped.args:
+                child.send_signal(stopped.args[0])
     reader.join(_LAST_OUTPUT)
     ended.set()
     return status if status >= 0 else 128 - status
