@@ -19,7 +19,7 @@ _RELEASE = "13.0"
 
 _IN_WHEELS = "$(python -c 'import nvidia.cu13 as m; print(list(m.__path__)[0])')"
 _POINT = (
-    "export CUDA_HOME={home} && export PATH=$CUDA_HOME/bin:$PATH LIBRARY_PATH=$CUDA_HOME/lib"
+    "export CUDA_HOME={home} && export CUDA_PATH=$CUDA_HOME PATH=$CUDA_HOME/bin:$PATH LIBRARY_PATH=$CUDA_HOME/lib"
     " && ln -sf libcudart.so.13 $CUDA_HOME/lib/libcudart.so"
 )
 """How builds find a toolkit of wheels, which have no library without a number in its name."""
@@ -47,7 +47,7 @@ def cuda_values(shell: UserShell, outcome: RuleOutcome, groups: Mapping[str, str
         home = shlex.quote(nvcc.removesuffix("/bin/nvcc"))
         values["toolkit"] = values["wheel_toolkit"] = _POINT.format(home=home)
     elif root:
-        values["toolkit"] = f"export CUDA_HOME={root} PATH={root}/bin:$PATH"
+        values["toolkit"] = f"export CUDA_HOME={root} CUDA_PATH={root} PATH={root}/bin:$PATH"
     elif major not in ("", _OF_PYPI):
         values |= {"old_cuda": torch_cuda, "newer_torch": f"pip install -U torch && {wheels.format('')}{point}"}
     else:

@@ -229,7 +229,7 @@ def _again(outcome: RuleOutcome, package: str) -> Iterable[str]:
         yield f"cargo build -vv -j 1 > build.log 2>&1   # with the features as before; {why}"
     elif outcome.steps and all(step.tool == "cmake" for step in outcome.steps):
         yield f"cmake -S . -B build > build.log 2>&1; cmake --build build -j 1 >> build.log 2>&1   # {why}"
-    elif package == UNNAMED:
+    elif package == UNNAMED or (outcome.steps and all(step.installer == "conda" for step in outcome.steps)):
         clear = outcome.decided and outcome.errors
         yield f"THE_COMMAND > build.log 2>&1   # {'keep all of both streams: the first error says most' if clear else why}"
     else:
