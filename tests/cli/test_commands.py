@@ -1,6 +1,7 @@
 import io
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -231,6 +232,15 @@ def test_a_letter_that_the_encoding_of_the_output_lacks_is_written_as_a_number(t
     command = [sys.executable, "-m", "flashdepot", "depot", "path", "--depot", tmp_path / "gr\u00fcn"]
     said = run_program(command, env={**os.environ, "PYTHONIOENCODING": encoding})
     assert said.strip().endswith("gr\\xfcn")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="paths are bytes on POSIX only")
+@pytest.mark.parametrize("locale", [{}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}])
+def test_a_program_that_reads_a_path_gets_its_bytes(tmp_path, locale) -> None:
+    folder = os.fsencode(tmp_path) + b"/gr\xc3\xbcn-\xff"
+    command = [sys.executable, "-m", "flashdepot", "depot", "path", "--depot", folder]
+    said = subprocess.run(command, env={**os.environ, **locale}, check=True, capture_output=True).stdout
+    assert said == folder + b"\n"
 
 
 def test_a_folder_with_files_of_the_users_is_refused_before_anything_is_made(tmp_path) -> None:

@@ -277,7 +277,7 @@ def test_a_disk_that_cannot_hold_it_is_named_before_anything_comes(server, get, 
         free = 1000
 
     monkeypatch.setattr("flashdepot.net.download.shutil.disk_usage", lambda _: Usage)
-    with pytest.raises(MissingToolError, match=r"needs 300000 more bytes, and the disk of .* has 1000 free"):
+    with pytest.raises(MissingToolError, match=r"needs 0.3 MB more, and the disk of .* has 0.0 MB free"):
         get()
     assert hidden(tmp_path / "depot") == 0
 

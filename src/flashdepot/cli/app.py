@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import io
 import os
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flashdepot import __version__
-from flashdepot.cli.common import COMMON_OPTIONS, answer, complain, finish_answer, print_json, show
+from flashdepot.cli.common import COMMON_OPTIONS, answer, as_bytes, complain, finish_answer, print_json, show
 from flashdepot.errors import ConsentError, FlashdepotError, MissingToolError, UsageError, did_you_mean
 from flashdepot.files.disk import explain_disk_error
 from flashdepot.model.limits import joined
@@ -230,13 +231,14 @@ def run(*, catches_interrupts: bool = False) -> int:
 
 
 def _fit_output() -> None:
-    """Have letters that the encoding of the output lacks written as numbers, and Windows's console read escape sequences."""
+    """Have letters that the encoding of the output lacks written as numbers, paths as they are, and Windows's console read escape sequences."""
     if os.name == "nt" and sys.stderr.isatty():
         from colorama import just_fix_windows_console  # type: ignore[import, unused-ignore]  # noqa: PLC0415  (of click's)
 
         just_fix_windows_console()
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
+        codecs.register_error("flashdepot", as_bytes)
+        sys.stdout.reconfigure(errors="flashdepot")
 
 
 def _stop(number: int, _frame: FrameType | None) -> None:

@@ -254,7 +254,25 @@ def printable(text: str) -> str:
 def answer(text: str) -> None:
     """The answer of a command, on standard output."""
     with _where_answers_go():
-        sys.stdout.write(printable(text) + "\n")
+        sys.stdout.write((printable(text) if sys.stdout.isatty() else _for_a_program(text)) + "\n")
+
+
+def _for_a_program(text: str) -> str:
+    """What :func:`printable` makes of a text, with the bytes of a path that are not characters left to :func:`as_bytes`."""
+    return "".join(part if part[:1] in _BYTES else printable(part) for part in re.split("([\udc80-\udcff]+)", text))
+
+
+_BYTES = frozenset(map(chr, range(0xDC80, 0xDD00)))
+"""How Python spells a byte of a path that is not a character in the encoding of the system."""
+
+
+def as_bytes(error: UnicodeError) -> tuple[bytes, int]:
+    """Bytes of a path as they are, and any other character that an encoding lacks as its number: a handler of :mod:`codecs`."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lacking = error.object[error.start : error.end]
+    written = (bytes([ord(c) - 0xDC00]) if c in _BYTES else c.encode("ascii", "backslashreplace") for c in lacking)
+    return b"".join(written), error.end
 
 
 def finish_answer() -> None:

@@ -236,7 +236,7 @@ class _Transfer:
         free = shutil.disk_usage(self.destination.parent).free
         if left + _SPARE_DISK > free:
             raise MissingToolError(
-                f"{self.destination.name} needs {left} more bytes, and the disk of {self.destination.parent} has {free} free.",
+                f"{self.destination.name} needs {left / 1e6:,.1f} MB more, and the disk of {self.destination.parent} has {free / 1e6:,.1f} MB free.",
                 hint="Free space there ('flashdepot depot gc' shows what it would free), or use another: --depot DIR",
             )
 
