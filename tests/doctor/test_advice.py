@@ -370,6 +370,15 @@ def test_another_python_is_one_that_the_line_allows(bounds: str, release: str) -
     assert any(f"--python {release} " in command for command in first(log).fix)
 
 
+@pytest.mark.parametrize("place", ["./flash-attention", "-e .", "git+https://github.com/Dao-AILab/flash-attention"])
+def test_what_was_built_from_a_place_is_built_from_there_again(place: str) -> None:
+    log = f"$ pip install {place}\n  Building wheel for flash-attn (setup.py): started\n"
+    log += "      ModuleNotFoundError: No module named 'torch'\n"
+    fix = look(log).findings[0].fix
+    assert any(step.startswith(f"pip install {place} --no-build-isolation ") for step in fix)
+    assert not any("pip install flash-attn" in step for step in fix)
+
+
 IN_A_NODE = """\
 Traceback (most recent call last):
   File "/c/ComfyUI/nodes.py", line 2129, in load_custom_node

@@ -56,6 +56,8 @@ _THEN_UNNAMED = re.compile(r" (?:&&|;) (?:uv )?pip install (?:-\S+ )*THE_PACKAGE
 
 _UNNAMED = re.compile(r"\b(?:uv )?pip install ((?:-\S+ )*)THE_PACKAGE((?: -\S+)*)")
 _INSTALLS = re.compile(r"\bpip install |\buv (?:pip install|add|sync)\b")
+_OF_A_PLACE = re.compile(r"\bpip install (?:-\S+ )*['\"]?(?:\.|/|~|git\+)")
+"""A command that installs a user's own folder or file, or a repository: an index has another thing of its name, or an older one."""
 _BUILD_FOLDER = re.compile(r" -B ?(\S+)")
 
 _INSTALL = "flashdepot install   # a wheel that fits this environment, or ours, which links no torch; verified before it is imported"
@@ -131,6 +133,10 @@ class Advice:
         if _INSTALLS.search(failed) and (unnamed := _UNNAMED.search(command)):
             options = [word for word in unnamed[1].split() + unnamed[2].split() if word not in failed.split()]
             command = _UNNAMED.sub(lambda _: " ".join([failed, *options]), command)
+        named = f"pip install {self.package.name} --no-build-isolation"
+        if named in command and _OF_A_PLACE.search(failed):
+            isolated = "" if "--no-build-isolation" in failed else " --no-build-isolation"
+            command = command.replace(named, f"{failed}{isolated}")
         command = _THEN_UNNAMED.sub("", self.shell.carried(command, self.tool))
         code = code_of(command)
         folder = _BUILD_FOLDER.search(failed) if self.tool == "cmake" and _RUNS.match(code) else None

@@ -156,11 +156,16 @@ def make_report(outcome: RuleOutcome, shell: UserShell) -> LogReport:
 
 def _first_steps(hints: Sequence[Line], outcome: RuleOutcome, shell: UserShell) -> Iterable[str]:
     """What the tools' own words ask for, and what is set here and at fault, where no rule knows the log."""
-    tool = next((TOOLS[step.tool] for step in outcome.steps if step.tool in TOOLS), "python")
-    again = failed_command(outcome, tool) or "THE_COMMAND"
+    tool, again = _failed(outcome)
     said = tuple(commands_in(hints, again))
     undone = shell.undone(None, " ".join(line.text for line in outcome.errors), said)
     yield from (shell.carried(command, tool) for command in (undone, *said) if command)
+
+
+def _failed(outcome: RuleOutcome) -> tuple[str, str]:
+    """Whose command failed, and which, or what stands for it."""
+    tool = next((TOOLS[step.tool] for step in outcome.steps if step.tool in TOOLS), "python")
+    return tool, failed_command(outcome, tool) or "THE_COMMAND"
 
 
 def _or_else(hits: Sequence[Hit]) -> Iterable[Hit]:
@@ -231,7 +236,7 @@ def _again(outcome: RuleOutcome, package: str) -> Iterable[str]:
         yield f"cmake -S . -B build > build.log 2>&1; cmake --build build -j 1 >> build.log 2>&1   # {why}"
     elif package == UNNAMED or (outcome.steps and all(step.installer == "conda" for step in outcome.steps)):
         clear = outcome.decided and outcome.errors
-        yield f"THE_COMMAND > build.log 2>&1   # {'keep all of both streams: the first error says most' if clear else why}"
+        yield f"{_failed(outcome)[1]} > build.log 2>&1   # {'keep all of both streams: the first error says most' if clear else why}"
     else:
         yield f"{jobs}pip install -v {package} --no-build-isolation > build.log 2>&1   # {why}"
 

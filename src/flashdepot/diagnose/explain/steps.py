@@ -335,7 +335,7 @@ _IN_PROSE = re.compile(
 """Where a sentence that begins with a command leaves it."""
 _VALUED = frozenset({
     "-i", "--index-url", "--extra-index-url", "-f", "--find-links", "-c", "-n", "--python", "-p", "--target", "-t",
-    "--channel", "-r", "--name",
+    "--channel", "-r", "--name", "--extra", "--group", "--only-group", "--index", "--with", "--from", "--config-settings", "-C",
 })  # fmt: skip
 """Options of installers that take the next word."""
 
