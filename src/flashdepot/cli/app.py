@@ -214,9 +214,8 @@ def run(*, catches_interrupts: bool = False) -> int:
         stopped = FlashdepotError("Stopped. What was finished is kept; run the same command to resume.")
         code = _report(stopped, 128 + number if number else _INTERRUPTED)
         return -number or code
-    except (
-        SystemExit
-    ) as ended:  # click ends so when it completed a word, and click and rich when nobody reads what they write
+    except SystemExit as ended:
+        # click ends so when it completed a word, and click and rich when nobody reads what they write.
         return int(ended.code or 0) if "_FLASHDEPOT_COMPLETE" in os.environ else -_SIGPIPE
     except BrokenPipeError:
         return -_SIGPIPE

@@ -192,7 +192,7 @@ def _next_steps(outcome: RuleOutcome, host: HostRecord | None) -> tuple[str, ...
         steps.append(LINK)
     elif package in OURS and outcome.amd:
         steps.append(_FOR_AMD)
-    elif package in OURS and not (outcome.run or outcome.amd) and outcome.facts.can_run_ours:
+    elif package in OURS and not outcome.run and outcome.facts.can_run_ours:
         steps.append(f"flashdepot install   # in place of {package}: ready-made kernels, nothing to build")
     steps += _again(outcome, package)
     steps.append(f"flashdepot explain {log}; flashdepot doctor   # the new log, and what stands in the way here")
