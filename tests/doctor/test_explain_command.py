@@ -1,6 +1,7 @@
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -42,6 +43,32 @@ def test_a_file_is_explained_as_far_as_it_is_known(tmp_path, text, code, said) -
     done = run(str(log))
     assert done.returncode == code
     assert [words for words in said if words not in done.stdout] == []
+
+
+def test_what_is_not_certain_is_said_once_with_the_command_of_each_cause() -> None:
+    done = run("-", stdin='nvcc -c a.cu\na.cu(9): error: identifier "cuda_pool_alloc" is undefined\n')
+    assert done.returncode == 0
+    assert done.stdout.startswith(
+        "This log does not say for certain why it failed. The line that says most:\n  line 2: a.cu(9)"
+    )
+    assert re.findall(r"^  (\d)\. (\S+):", done.stdout, re.MULTILINE)[:2] == [
+        ("1", "compile-failed"),
+        ("2", "source-torch-incompat"),
+    ]
+    assert done.stdout.count("A source file or a crate does not compile.") == 1
+    assert re.search(r"1\. .*\n     Why: .*\bthe package\b.*\n     How to fix it:\n       \S", done.stdout)
+    assert re.search(r"2\. source-torch-incompat: .*\n       \S.*\n  3\. ", done.stdout)
+
+
+def test_an_error_and_a_hint_are_shown_once_and_what_a_program_threw_is_an_error() -> None:
+    widget = "error: the widget broke"
+    thrown = "terminate called after throwing an instance of 'std::runtime_error'\n  what():  no diff\n"
+    hints = "".join(f"hint: wait, then export WIDGET_CACHE_PATH=/w{n}\n" for n in (1, 1, 2))
+    shown = run(
+        "-", stdin=f"{widget}\nRuntimeError: {widget}!\n{widget}\n{thrown}{hints}Setting WIDGET_HOME=/x.\n"
+    ).stdout
+    assert re.findall(r"^  line (\d)", shown, re.MULTILINE) == ["1", "2", "4", "5", "6", "8"]
+    assert "WIDGET_HOME" not in shown
 
 
 def test_standard_input_is_explained_as_one_document() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -167,14 +167,12 @@ def _last_failed(folder: Path) -> Path:
 
 
 def describe_log(report: LogReport) -> str:
-    """The report as a page: the first cause in full, then what follows from it or is next to it."""
-    pages = [_describe(finding) for finding in report.findings]
-    if not report.findings:
-        pages = ["\n".join([*_described(report), *_earliest(report)])]
-    elif not report.certain:
-        line = report.findings[0].line
-        said = "This log does not say for certain why it failed. The line that says most, and what it may mean, the likeliest first:"
-        pages.insert(0, "\n".join([said, f"  line {line.number}: {line.text}", *_possible(report)]))
+    """The report as a page: the cause in full, or those that are possible, and what to do where it is not certain."""
+    pages = [_described(report)]
+    if report.certain:
+        pages = ["\n".join([*_head(finding), *_reason(finding)]) for finding in report.findings]
+    elif report.findings:
+        pages = [_undecided(report)]
     shown = {*report.errors, *(finding.line for finding in report.findings)}
     if hints := [hint for hint in report.hints if hint not in shown]:
         pages.append("\n".join(["The log itself says:", *(f"  line {hint.number}: {hint.text}" for hint in hints)]))
@@ -183,34 +181,44 @@ def describe_log(report: LogReport) -> str:
     return "\n\n".join(pages)
 
 
-def _described(report: LogReport) -> list[str]:
-    if not report.described:
-        return ["No rule knows this log."]
-    said = "The line that decides is missing. By what a person wrote or a program warned of, it may be, the likeliest first:"
-    return [said, *_possible(report)]
-
-
-def _possible(report: LogReport) -> Iterator[str]:
-    """Each cause that is possible, with a command of its own."""
+def _undecided(report: LogReport) -> str:
+    """The line that says most, what was found in full, and what else it may mean with a command of its own."""
+    line, found = report.findings[0].line, set(report.findings)
+    lines = [
+        "This log does not say for certain why it failed. The line that says most:",
+        f"  line {line.number}: {line.text}",
+    ]
+    lines.append("What it may mean, the likeliest first:")
     for number, (cause, fix) in enumerate(report.each_possible(), 1):
-        by = f" (line {cause.line.number})" if report.described else ""
-        yield f"  {number}. {cause.id}: {cause.title}{by}\n       {fix}"
-
-
-def _earliest(report: LogReport) -> list[str]:
-    if not report.errors:
-        return ["It has no line that states an error."]
-    said = "Its earliest error lines; the first is the one to look up, the others usually follow from it:"
-    lines = [said if report.decided else "It says that something failed, but not why:"]
-    return lines + [f"  line {e.number}: {e.text}" for e in report.errors]
-
-
-def _describe(finding: Cause) -> str:
-    possible = "" if finding.certain else "possibly "
-    lines = [f"{possible}{finding.id}: {finding.title}", f"  line {finding.line.number}: {finding.line.text}"]
-    lines += [f"  {fact}" for fact in finding.facts]
-    lines += [f"  Why: {finding.why}", "  How to fix it:", *(f"    {command}" for command in finding.fix)]
+        elsewhere = "" if cause.line == line else f" (line {cause.line.number})"
+        lines.append(f"  {number}. {cause.id}: {cause.title}{elsewhere}")
+        lines += [f"   {said}" for said in _reason(cause)] if cause in found else [f"       {fix}"]
     return "\n".join(lines)
+
+
+def _described(report: LogReport) -> str:
+    """What a person or a warning speaks of, and the earliest error lines."""
+    lines = ["No rule knows this log."]
+    if report.described:
+        lines = [
+            "The line that decides is missing. By what a person wrote or a program warned of, it may be, the likeliest first:"
+        ]
+    for number, (cause, fix) in enumerate(report.each_possible(), 1):
+        lines.append(f"  {number}. {cause.id}: {cause.title} (line {cause.line.number})\n       {fix}")
+    if not report.errors:
+        return "\n".join([*lines, "It has no line that states an error."])
+    said = "Its earliest error lines; the first is the one to look up, the others usually follow from it:"
+    lines.append(said if report.decided else "It says that something failed, but not why:")
+    return "\n".join([*lines, *(f"  line {error.number}: {error.text}" for error in report.errors)])
+
+
+def _head(finding: Cause) -> list[str]:
+    return [f"{finding.id}: {finding.title}", f"  line {finding.line.number}: {finding.line.text}"]
+
+
+def _reason(cause: Cause) -> list[str]:
+    facts = [f"  {fact}" for fact in cause.facts]
+    return [*facts, f"  Why: {cause.why}", "  How to fix it:", *(f"    {command}" for command in cause.fix)]
 
 
 def describe_steps(report: LogReport) -> str:

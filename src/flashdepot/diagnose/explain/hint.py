@@ -55,6 +55,14 @@ def near(hints: Sequence[Line], *numbers: int) -> tuple[Line, ...]:
     return tuple(hint for hint in hints if any(n - _ABOVE <= hint.number <= n + _BELOW for n in numbers))
 
 
+def distinct(hints: Sequence[Line]) -> tuple[Line, ...]:
+    """The hints without those that advise the same as an earlier one."""
+    by_advice: dict[str, Line] = {}
+    for hint in hints:
+        by_advice.setdefault(_command(hint.text, "") or hint.text, hint)
+    return tuple(by_advice.values())
+
+
 def commands_in(hints: Sequence[Line], again: str) -> Iterator[str]:
     """The commands that hints name, or that fix what they tell of, each once, with what is said of it.
 

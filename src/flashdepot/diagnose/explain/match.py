@@ -256,7 +256,8 @@ class _Search:
         for found in islice(piece.lines_with(_STATES_ERROR), _EXAMINED):
             line = piece.line_at(found)
             text = line.text.encode()
-            if not (_NO_ERROR.search(text) or piece.is_source(found)):
+            said = any(line.text in kept.text for kept in (*self.errors, *self.reports))
+            if not (said or _NO_ERROR.search(text) or piece.is_source(found)):
                 if not _ONLY_REPORTS.search(text):
                     self.errors.append(line)
                 elif len(self.reports) < EARLIEST:

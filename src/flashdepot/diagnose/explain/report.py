@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from flashdepot.binary.elf import demangled
 from flashdepot.diagnose.explain.advice import LINK, Advice
-from flashdepot.diagnose.explain.hint import Line, commands_in, near
+from flashdepot.diagnose.explain.hint import Line, commands_in, distinct, near
 from flashdepot.diagnose.explain.machine import MachineFacts, built_for
 from flashdepot.diagnose.explain.match import RuleOutcome, summed_up_in
 from flashdepot.diagnose.explain.piece import Hit
@@ -132,7 +132,7 @@ def make_report(outcome: RuleOutcome, shell: UserShell) -> LogReport:
         tuple(_finding(hit, outcome, shell) for hit in hits) for hits in (outcome.hits, outcome.described)
     )
     deciding = [hit.line for hit in outcome.hits[:1]] or outcome.errors
-    hints = near(outcome.hints, *(line.number for line in deciding)) or (() if deciding else outcome.hints)
+    hints = distinct(near(outcome.hints, *(line.number for line in deciding)) or (() if deciding else outcome.hints))
     errors, shown = (
         tuple(Line(line.number, shortened(line.text)) for line in lines) for lines in (outcome.errors, hints)
     )
@@ -247,7 +247,9 @@ def _finding(hit: Hit, outcome: RuleOutcome, shell: UserShell) -> Cause:
     if shell.host and not outcome.amd:
         facts += [fact for name in rule.host for fact in _host_facts(name, shell.host)]
     line = Line(hit.line.number, shortened(hit.line.text))
-    why = fill(rule.why, advice.values, unknown="the {}")
+    why = fill(rule.why, advice.values, unknown="the {}").replace(UNNAMED, "the package")
+    if why.startswith("the "):
+        why = f"T{why[1:]}"
     return Cause(rule.id, rule.title, RANKS[rule.rank], line, why, advice.commands, tuple(facts), hit.certain)
 
 
