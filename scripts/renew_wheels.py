@@ -13,7 +13,7 @@ import datetime
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pypi_simple import DistributionPackage, PyPISimple
@@ -22,11 +22,15 @@ from flashdepot.files.folders import tree_digest
 from flashdepot.toolchain.wheels import PinnedWheel, toolkit_of
 
 PACKAGE = Path(__file__).parents[1] / "src/flashdepot"
-PLATFORMS = {"linux-x86_64": "x86_64", "linux-aarch64": "aarch64", "windows-x86_64": "win_amd64"}
+OURS = "manylinux.*_(x86_64|aarch64)$|win_amd64"
 
 ZIG = (("0.14.1", "19", "13.0"), ("0.11.0", "16", "12.0"))
 """The version, its clang's, and the oldest CUDA that it preprocesses for; the newest first."""
-ZIG_TAGS = dict(zip(PLATFORMS, ("manylinux2010_x86_64", "manylinux2014_aarch64", "win_amd64"), strict=True))
+ZIG_TAGS = {
+    "linux-x86_64": "manylinux2010_x86_64",
+    "linux-aarch64": "manylinux2014_aarch64",
+    "windows-x86_64": "win_amd64",
+}
 NO_NVCC_WITH_ZIG = {"windows-x86_64"}
 """Where nvcc takes another host compiler, so that no zig preprocesses."""
 
@@ -54,71 +58,54 @@ CUTE_DSL_WHEELS = {
 PYTHONS = ("cp311", "cp312", "cp313", "cp314")
 
 
-def wheels(index: PyPISimple, versions: dict[str, str]) -> Iterator[tuple[str, DistributionPackage]]:
-    """Every wheel of some projects, each in one version, with its project."""
+def wheels(index: PyPISimple, versions: dict[str, str]) -> Iterator[DistributionPackage]:
+    """Every wheel of some projects, each in one version."""
     for project, version in versions.items():
         for package in index.get_project_page(project).packages:
             if package.version == version and package.package_type == "wheel":
-                yield project, package
+                yield package
 
 
-def row(table: str, **values: str) -> list[str]:
-    """A row of an array of tables."""
-    return ["", f"[[{table}]]", *(f'{name} = "{value}"' for name, value in values.items())]
+def pinned(table: str, packages: Iterable[DistributionPackage]) -> list[str]:
+    """A table of the SHA-256 of each wheel, by its name."""
+    return ["", f"[{table}]", *(f'"{one.filename}" = "{one.digests["sha256"]}"' for one in packages)]
 
 
 def zig(index: PyPISimple) -> list[str]:
     """Each version, with its wheel for each machine that it is for."""
     lines, packages = [], index.get_project_page("ziglang").packages
     for version, clang, cuda in ZIG:
-        lines += row("zig", version=version, clang=clang, preprocesses_from=cuda)
-        for platform, tag in ZIG_TAGS.items():
-            if platform not in NO_NVCC_WITH_ZIG or version == ZIG[0][0]:
-                found = next(p for p in packages if p.version == version and tag in p.filename)
-                lines += row("zig.wheel", filename=found.filename, sha256=found.digests["sha256"], platform=platform)
+        values = {"version": version, "clang": clang, "preprocesses_from": cuda}
+        lines += ["", "[[zig]]", *(f'{name} = "{value}"' for name, value in values.items())]
+        tags = [tag for ours, tag in ZIG_TAGS.items() if ours not in NO_NVCC_WITH_ZIG or version == ZIG[0][0]]
+        lines += pinned(
+            "zig.wheels", [next(p for p in packages if p.version == version and tag in p.filename) for tag in tags]
+        )
     return lines
 
 
 def nvcc(index: PyPISimple) -> list[str]:
     """Each wheel for Linux, and the digest of what those of a platform unpack to: Windows has Linux's toolkit."""
-    found = [
-        PinnedWheel(package.filename, package.digests["sha256"], project, ours)
-        for project, package in wheels(index, NVCC)
-        for ours, tag in PLATFORMS.items()
-        if tag in package.filename and ours.startswith("linux")
-    ]
+    found = [package for package in wheels(index, NVCC) if "linux" in package.filename]
+    made = [PinnedWheel(package.filename, package.digests["sha256"]) for package in found]
     lines = ["", f'cuda = "{CUDA}"', "", "# The digest of all files that a platform's wheels unpack to.", "[tree]"]
-    for platform in sorted({wheel.platform for wheel in found}, reverse=True):
+    for platform in sorted({wheel.platform for wheel in made if wheel.platform}, reverse=True):
         with tempfile.TemporaryDirectory() as folder:
             tree = Path(folder, "tree")
-            toolkit_of(wheel for wheel in found if wheel.platform == platform).unpack(tree, print)
+            toolkit_of(wheel for wheel in made if wheel.platform == platform).unpack(tree, print)
             lines.append(f'{platform} = "{tree_digest(tree)}"')
-    for one in found:
-        lines += row("wheel", project=one.project, filename=one.filename, sha256=one.sha256, platform=one.platform)
-    return lines
+    return lines + pinned("wheels", found)
 
 
 def cute_dsl(index: PyPISimple) -> list[str]:
-    """Each wheel, with the Python and the platform that it is for, "any" where it is for all."""
-    lines = ["", f'cute_dsl = "{CUTE_DSL}"']
-    for project, package in wheels(index, CUTE_DSL_WHEELS):
+    """Each wheel for every machine, or for one of ours and a Python that is served."""
+    found = []
+    for package in wheels(index, CUTE_DSL_WHEELS):
         _, python, abi, platforms = package.filename.removesuffix(".whl").rsplit("-", 3)
-        if platforms == "any":
-            python = platform = "any"
-        elif python == abi and python in PYTHONS and re.search("manylinux|win_amd64", platforms):
-            platform = next(ours for ours, tag in PLATFORMS.items() if platforms.endswith(tag))
-        else:
-            continue
-        lines += row(
-            "wheel",
-            project=project,
-            version=CUTE_DSL_WHEELS[project],
-            filename=package.filename,
-            sha256=package.digests["sha256"],
-            python=python,
-            platform=platform,
-        )
-    return lines
+        ours = python == abi and python in PYTHONS and re.search(OURS, platforms)
+        if platforms == "any" or ours:
+            found.append(package)
+    return ["", f'cute_dsl = "{CUTE_DSL}"', *pinned("wheels", found)]
 
 
 TABLES = {

@@ -28,6 +28,7 @@ from flashdepot.model.codec import digest_of
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.remote import PublicKey, RemoteSettings, TrustedKey
 from flashdepot.model.request import Request
+from flashdepot.model.wheel import platform_tag
 from flashdepot.net import fetch as net
 from flashdepot.net.fetch import offline
 from flashdepot.process.confinement import UNCONFINED
@@ -123,25 +124,26 @@ def make_world(folder: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
 def _pack_toolkit(index: Path) -> dict[str, Any]:
     files = {**_FILES, "bin/nvcc": f"#!{sys.executable} -S\n{_TOOL.read_text()}".encode()}
-    row = _pack(index / "nvcc.whl", "nvidia/cu13", files)
+    wheels = _pack(index, "nvcc", "nvidia/cu13", files)
     tree = digest_of({name: hashlib.sha256(data).hexdigest() for name, data in files.items()})
-    return {"cuda": "13.0.88", "wheel": [row], "tree": {str(this_platform()): tree}}
+    return {"cuda": "13.0.88", "wheels": wheels, "tree": {str(this_platform()): tree}}
 
 
 def _pack_zig(index: Path) -> dict[str, Any]:
     files = {"zig": f"#!{sys.executable} -S\n{_TOOL.read_text()}".encode(), "lib/compiler_rt.zig": b"const x = 1;\n"}
-    wheel = _pack(index / "zig.whl", "ziglang", files)
-    return {"zig": [{"version": "0.14.1", "preprocesses_from": "12.0", "wheel": [wheel]}]}
+    return {
+        "zig": [{"version": "0.14.1", "preprocesses_from": "12.0", "wheels": _pack(index, "zig", "ziglang", files)}]
+    }
 
 
-def _pack(wheel: Path, inside: str, files: dict[str, bytes]) -> dict[str, str]:
+def _pack(index: Path, project: str, inside: str, files: dict[str, bytes]) -> dict[str, str]:
+    wheel = index / f"{project}-1-py3-none-{platform_tag(this_platform(), None)}.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         for name, data in files.items():
             info = zipfile.ZipInfo(f"{inside}/{name}")
             info.external_attr = (0o100755 if name.startswith(("bin/", "nvvm/bin", "zig")) else 0o100644) << 16
             archive.writestr(info, data)
-    sha256 = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    return {"project": wheel.stem, "filename": wheel.name, "sha256": sha256, "platform": str(this_platform())}
+    return {wheel.name: hashlib.sha256(wheel.read_bytes()).hexdigest()}
 
 
 @dataclass

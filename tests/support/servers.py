@@ -175,7 +175,8 @@ def serve_index():
                 return self.answer(index.statuses.pop(0), b"not now")
             if index.authorization not in {None, self.headers.get("Authorization")}:
                 return self.answer(401, b"who are you")
-            if self.path in {"/simple/demo/", "/simple/flash-attn/", "/simple/ziglang/"}:
+            named = {file.partition("-")[0].replace("_", "-") for file in index.files}
+            if self.path in {f"/simple/{project}/" for project in ("demo", *named)}:
                 kind, body = index.page()
                 return self.answer(200, body, {"Content-Type": kind})
             body = index.files.get(self.path.rpartition("/")[2])

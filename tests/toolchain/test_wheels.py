@@ -26,6 +26,9 @@ from support.servers import IndexServer, serve_index
 
 LINUX = Platform("linux", "x86_64")
 ZIG = "0.14.1"
+NVCC, RUNTIME, ZIG_WHEEL = (f"{name}-1-py3-none-manylinux2014_x86_64.whl" for name in ("nvcc", "runtime", "zig"))
+CORE = "core-1-py3-none-any.whl"
+LIBS = {tag: f"libs-1-{tag}-{tag}-manylinux_2_28_x86_64.whl" for tag in ("cp311", "cp312")}
 
 
 @pytest.fixture
@@ -34,38 +37,35 @@ def index(monkeypatch: pytest.MonkeyPatch) -> Iterator[IndexServer]:
     with serve_index() as server:
         monkeypatch.setenv("PIP_INDEX_URL", server.url)
 
-        def publish(name: str, *members: str, **fields: str) -> dict[str, str]:
+        def publish(name: str, *members: str) -> dict[str, str]:
             content = io.BytesIO()
             with zipfile.ZipFile(content, "w") as wheel:
                 for member in (*members, f"{name}.dist-info/METADATA"):
                     wheel.writestr(member, f"{name} {member}")
-            server.files[f"{name}.whl"] = content.getvalue()
-            digest = hashlib.sha256(content.getvalue()).hexdigest()
-            return {"project": "demo", "filename": f"{name}.whl", "sha256": digest, "platform": str(LINUX), **fields}
+            server.files[name] = content.getvalue()
+            return {name: hashlib.sha256(content.getvalue()).hexdigest()}
 
-        nvcc = [publish("nvcc", "nvidia/cu13/bin/nvcc"), publish("runtime", "nvidia/cu13/include/cuda_runtime.h")]
-        held = {"bin/nvcc": b"nvcc nvidia/cu13/bin/nvcc"}
-        held["include/cuda_runtime.h"] = b"runtime nvidia/cu13/include/cuda_runtime.h"
+        nvcc = publish(NVCC, "nvidia/cu13/bin/nvcc") | publish(RUNTIME, "nvidia/cu13/include/cuda_runtime.h")
+        held = {"bin/nvcc": f"{NVCC} nvidia/cu13/bin/nvcc".encode()}
+        held["include/cuda_runtime.h"] = f"{RUNTIME} nvidia/cu13/include/cuda_runtime.h".encode()
         tree = digest_of({name: hashlib.sha256(data).hexdigest() for name, data in held.items()})
-        pinned = {"cuda": "13.0.88", "wheel": nvcc, "tree": {str(LINUX): tree}}
+        pinned = {"cuda": "13.0.88", "wheels": nvcc, "tree": {str(LINUX): tree}}
         monkeypatch.setattr(wheels, "_data", lambda: pinned)
-        dsl = [
-            publish("core", "packages/core.py", "packages/tests/core.py", python="any", platform="any", version="1"),
-            publish("libs311", "packages/libs.py", python="cp311", version="1"),
-            publish("libs312", "packages/libs.py", python="cp312", version="1"),
-        ]
-        monkeypatch.setattr(wheels, "_dsl_data", lambda: {"cute_dsl": "4.8.1", "wheel": dsl})
+        dsl = publish(CORE, "packages/core.py", "packages/tests/core.py")
+        for name in LIBS.values():
+            dsl |= publish(name, "packages/libs.py")
+        monkeypatch.setattr(wheels, "_dsl_data", lambda: {"cute_dsl": "4.8.1", "wheels": dsl})
         inside = ("ziglang/zig", "ziglang/lib/compiler_rt.zig", "ziglang/lib/docs/index.html")
-        pin = {"version": ZIG, "wheel": [publish("zig", *inside, project="ziglang")]}
+        pin = {"version": ZIG, "wheels": publish(ZIG_WHEEL, *inside)}
         monkeypatch.setattr(zig, "_data", lambda: {"zig": [pin]})
         yield server
 
 
 Provide = Callable[[Path, OnFile], Path]
 PROVIDED = {
-    "nvcc": (lambda *to: wheels.pinned_toolkit(LINUX).provide(*to), ["nvcc.whl", "runtime.whl"]),
-    "cute_dsl": (lambda *to: wheels.pinned_dsl(LINUX, "cp312").provide(*to), ["core.whl", "libs312.whl"]),
-    "zig": (lambda *to: zig.pinned_zig(LINUX, ZIG).provide(*to), ["zig.whl"]),
+    "nvcc": (lambda *to: wheels.pinned_toolkit(LINUX).provide(*to), [NVCC, RUNTIME]),
+    "cute_dsl": (lambda *to: wheels.pinned_dsl(LINUX, "cp312").provide(*to), [CORE, LIBS["cp312"]]),
+    "zig": (lambda *to: zig.pinned_zig(LINUX, ZIG).provide(*to), [ZIG_WHEEL]),
 }
 
 
@@ -132,9 +132,9 @@ def test_wheels_of_nvcc_become_one_toolkit_and_tell_how_far_they_are(index, tmp_
         return lambda done, whole: heard.update({name: (done, whole)})
 
     root = wheels.pinned_toolkit(LINUX).provide(tmp_path, on_file)
-    assert (root / "bin/nvcc").read_text().startswith("nvcc ")
+    assert (root / "bin/nvcc").read_text().startswith(f"{NVCC} ")
     assert (root / "include/cuda_runtime.h").is_file()
-    assert heard == {name: (len(index.files[name]),) * 2 for name in ("nvcc.whl", "runtime.whl")}
+    assert heard == {name: (len(index.files[name]),) * 2 for name in (NVCC, RUNTIME)}
 
 
 def test_each_toolkit_is_known_by_the_digest_that_it_was_provided_with() -> None:
@@ -170,7 +170,7 @@ def test_each_python_has_a_cute_dsl_of_its_own_and_all_have_one_identity(index, 
     another = tmp_path / "cute-dsl-4.7.0-cp312-0123456789ab"
     (another / "packages").mkdir(parents=True)
     roots = [wheels.pinned_dsl(LINUX, python).provide(tmp_path, lambda _: None) for python in ("cp311", "cp312")]
-    assert [(root / "packages/libs.py").read_text()[:7] for root in roots] == ["libs311", "libs312"]
+    assert [(root / "packages/libs.py").read_text().split()[0] for root in roots] == [*LIBS.values()]
     assert sorted(p.name for p in roots[1].rglob("*.py")) == ["core.py", "libs.py"]
     assert roots[1].name.startswith("cute-dsl-4.8.1-cp312-")
     assert wheels.dsl_identity() == before
@@ -191,14 +191,14 @@ def test_a_machine_that_cannot_run_cute_dsl_hears_what_can(index, platform, pyth
 
 
 def test_every_project_of_cute_dsl_is_pinned_once_for_each_python_and_platform() -> None:
-    rows = wheels._dsl_data()["wheel"]
-    projects = {row["project"] for row in rows}
+    every = wheels.pinned_wheels(wheels._dsl_data()["wheels"])
+    projects = {wheel.name.canonical for wheel in every}
     assert "torch" not in projects
     for platform in HOSTS:
         for python in ("cp311", "cp312", "cp313", "cp314"):
             chosen = wheels.pinned_dsl(Platform.parse(platform), python).wheels
-            assert Counter(wheel.project for wheel in chosen) == Counter(projects)
-    pinned = {row["python"] for row in rows} - {"any"}
+            assert Counter(wheel.name.canonical for wheel in chosen) == Counter(projects)
+    pinned = {wheel.name.python for wheel in every if wheel.platform is not None}
     assert pinned == {f"cp{major}{minor}" for major, minor in PYTHONS}, "kernels/fa4/units.py names others"
 
 

@@ -174,15 +174,14 @@ def choose_sass(
 
 def newest_cuda(driver: Version, system: str) -> Version | None:
     """The newest CUDA release that a driver serves; ``None`` for one older than the table, or another system."""
-    served = [row["cuda"] for row in table("drivers").get(system, []) if row["branch"] <= driver.major]
+    served = [cuda for cuda, branch in table("drivers").get(system, {}).items() if branch <= driver.major]
     return Version.parse(served[-1]) if served else None
 
 
 def oldest_driver(cuda_major: int, system: str) -> Version | None:
     """The first branch that serves a CUDA major version; ``None`` for one that the table does not have."""
-    rows = (row for row in table("drivers").get(system, []) if Version.parse(row["cuda"]).major == cuda_major)
-    row = next(rows, None)
-    return Version(str(row["branch"])) if row else None
+    branch = table("drivers").get(system, {}).get(f"{cuda_major}.0")
+    return Version(str(branch)) if branch else None
 
 
 def cuda_of_ptx(version: tuple[int, int]) -> Version | None:

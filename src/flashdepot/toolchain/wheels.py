@@ -14,20 +14,36 @@ from flashdepot.errors import IncompatibleError
 from flashdepot.facts import read_table
 from flashdepot.model.codec import digest_of
 from flashdepot.model.target import Platform, Version
+from flashdepot.model.wheel import WheelName, platform_of
 
 if TYPE_CHECKING:
     from flashdepot.events import OnFile
 
 
 class PinnedWheel(msgspec.Struct, frozen=True):
-    """A pinned wheel of a project on a package index, and the platform and the Python that it is for."""
+    """A pinned wheel on a package index; its name says of which project it is, and for which machine and Python."""
 
     filename: str
     sha256: str
-    project: str = "ziglang"
-    platform: str = "any"
-    python: str = "any"
-    version: str = ""
+
+    @property
+    def name(self) -> WheelName:
+        """The parts of its name."""
+        return WheelName.parse(self.filename)
+
+    @property
+    def platform(self) -> Platform | None:
+        """What it is for; ``None`` for every machine and Python."""
+        return platform_of(self.name.platform.partition(".")[0])
+
+    def runs_on(self, platform: Platform, python: str | None = None) -> bool:
+        """Whether it is for a machine, and for a Python such as ``cp312`` where one is named."""
+        return self.platform is None or (self.platform == platform and python in {None, self.name.python})
+
+
+def pinned_wheels(digests: Mapping[str, str]) -> list[PinnedWheel]:
+    """The wheels of a table, which has the SHA-256 of each by its name."""
+    return [PinnedWheel(*row) for row in digests.items()]
 
 
 class Pinned(msgspec.Struct, frozen=True):
@@ -67,7 +83,7 @@ class Pinned(msgspec.Struct, frozen=True):
         def fetched() -> Iterator[Path]:
             for wheel in self.wheels:
                 place, progress = _part_of(folder) / wheel.filename, on_file(wheel.filename)
-                yield fetch(wheel.project, wheel.filename, wheel.sha256, place, on_progress=progress)
+                yield fetch(wheel.name.canonical, wheel.filename, wheel.sha256, place, on_progress=progress)
                 place.unlink()
 
         unpack_together(fetched(), folder, keep=self.keep, inside=self.inside)
@@ -109,7 +125,6 @@ def _digest(wheels: Iterable[PinnedWheel]) -> str:
 _CUTLASS_WHEEL = PinnedWheel(
     "nvidia_cutlass-3.5.0.0-py3-none-any.whl",
     "4ec3ab4820dd4ae3ebc2c5ddf23352b0dc90f779435284e7dce822006adc51f6",
-    "nvidia-cutlass",
 )
 """CUTLASS 3.5.0. Git's digest of each of the 631 files of its ``include`` at 7d49e6c7e2f8896c47f586706e67e1fb215529dc, which
 candle-flash-attn 0.9.2 to 0.11.1 clone (``build.rs``), was compared with the wheel's on 2026-11-22: they are the same."""
@@ -138,7 +153,7 @@ def provided_version() -> Version:
 
 def provides(platform: Platform) -> bool:
     """Whether PyPI has nvcc for a platform."""
-    return _made_for(platform) in _data()["tree"]
+    return str(_made_for(platform)) in _data()["tree"]
 
 
 def pinned_toolkit(platform: Platform) -> Pinned:
@@ -147,9 +162,9 @@ def pinned_toolkit(platform: Platform) -> Pinned:
         raise IncompatibleError(
             f"PyPI has no nvcc for {platform}.", hint="Install a CUDA toolkit and name its folder: --cuda DIR"
         )
-    name = _made_for(platform)
-    wheels = msgspec.convert(_data()["wheel"], list[PinnedWheel])
-    return toolkit_of([wheel for wheel in wheels if wheel.platform == name], _data()["tree"][name])
+    made_for = _made_for(platform)
+    wheels = pinned_wheels(_data()["wheels"])
+    return toolkit_of([wheel for wheel in wheels if wheel.runs_on(made_for)], _data()["tree"][str(made_for)])
 
 
 def toolkit_of(wheels: Iterable[PinnedWheel], tree: str | None = None) -> Pinned:
@@ -164,9 +179,9 @@ def known_trees() -> Mapping[str, str]:
     return {pinned_toolkit(Platform.parse(name)).folder: tree for name, tree in _data()["tree"].items()}
 
 
-def _made_for(platform: Platform) -> str:
+def _made_for(platform: Platform) -> Platform:
     """Windows has Linux's toolkit: its headers, and the programs by whose bytes device code of a remote is known."""
-    return "linux-x86_64" if platform.system == "windows" else str(platform)
+    return Platform("linux", "x86_64") if platform.system == "windows" else platform
 
 
 DSL_SIZE = 125 * 10**6
@@ -192,7 +207,8 @@ def dsl_identity() -> str:
     Wheels differ with the Python that they are for, and what is compiled with them does not: the objects of 3.11 and
     3.12 had the same bytes.
     """
-    return digest_of(sorted({f"{wheel['project']}=={wheel['version']}" for wheel in _dsl_data()["wheel"]}))
+    names = [wheel.name for wheel in pinned_wheels(_dsl_data()["wheels"])]
+    return digest_of(sorted({f"{name.canonical}=={name.version}" for name in names}))
 
 
 def running_python() -> str:
@@ -208,9 +224,9 @@ def pinned_dsl(platform: Platform, python: str) -> Pinned:
 
     :param python: the tag of the Python that should import it, ``cp312``.
     """
-    wheels = msgspec.convert(_dsl_data()["wheel"], list[PinnedWheel])
-    platforms = sorted({wheel.platform for wheel in wheels} - {"any"})
-    pythons = sorted({wheel.python for wheel in wheels} - {"any"})
+    wheels = pinned_wheels(_dsl_data()["wheels"])
+    specific = [wheel for wheel in wheels if wheel.platform is not None]
+    platforms, pythons = sorted({str(w.platform) for w in specific}), sorted({w.name.python for w in specific})
     if str(platform) not in platforms:
         raise IncompatibleError(
             f"FlashAttention-4 is compiled on {' or '.join(platforms)}, and this is {platform}.",
@@ -223,7 +239,7 @@ def pinned_dsl(platform: Platform, python: str) -> Pinned:
             f"{last}; flashdepot runs in {python}.",
             hint="Run flashdepot with one of those, or build only FlashAttention-2: --families fa2",
         )
-    chosen = tuple(w for w in wheels if w.platform in ("any", str(platform)) and w.python in ("any", python))
+    chosen = tuple(wheel for wheel in wheels if wheel.runs_on(platform, python))
     return Pinned(f"cute-dsl-{dsl_version()}-{python}-{_digest(chosen)}", chosen, _is_of_dsl)
 
 

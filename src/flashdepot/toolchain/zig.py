@@ -24,7 +24,7 @@ from flashdepot.model.recipe import Tool
 from flashdepot.model.target import Platform, Version
 from flashdepot.process.confinement import Visible, confined, confinement_here
 from flashdepot.process.run import Finished, first_error, run
-from flashdepot.toolchain.wheels import Pinned, PinnedWheel
+from flashdepot.toolchain.wheels import Pinned, pinned_wheels
 
 _INSIDE = "ziglang/"
 
@@ -166,8 +166,8 @@ def pinned_zig(platform: Platform, version: str) -> Pinned:
         zig.preprocessor.chmod(0o755)
 
     pin = next(pin for pin in _data()["zig"] if pin["version"] == version)
-    for wheel in msgspec.convert(pin["wheel"], list[PinnedWheel]):
-        if wheel.platform == str(platform):
+    for wheel in pinned_wheels(pin["wheels"]):
+        if wheel.runs_on(platform):
             return Pinned(f"zig-{version}-{wheel.sha256[:12]}", (wheel,), wanted, _INSIDE, finish=finish)
     raise IncompatibleError(
         f"No zig {version} is pinned for {platform}, and it compiles the host side of a library.",
