@@ -98,7 +98,7 @@ def nvcc(index: PyPISimple) -> list[str]:
 
 
 def cute_dsl(index: PyPISimple) -> list[str]:
-    """Each wheel for every machine, or for one of ours and a Python that is served."""
+    """Each wheel for every machine, or for our platforms and a Python that is served."""
     found = []
     for package in wheels(index, CUTE_DSL_WHEELS):
         _, python, abi, platforms = package.filename.removesuffix(".whl").rsplit("-", 3)

@@ -118,12 +118,12 @@ def test_a_damaged_json_file_is_named(tmp_path, content):
 def test_a_device_or_a_pipe_that_was_named_gets_the_bytes_and_stays(tmp_path) -> None:
     """As root, a new file in place of /dev/null would break every other program of the machine."""
     ours, theirs = os.openpty()
-    write_named(Path(os.ttyname(theirs)), b"to a device")
+    write_named(Path(os.ttyname(theirs)), b"to a device", "--out FILE")
     assert os.read(ours, 100) == b"to a device"
     assert stat.S_ISCHR(Path(os.ttyname(theirs)).stat().st_mode)
     os.mkfifo(tmp_path / "pipe")
     reader = subprocess.Popen(["cat", tmp_path / "pipe"], stdout=subprocess.PIPE)
-    write_named(tmp_path / "pipe", b"to a pipe")
+    write_named(tmp_path / "pipe", b"to a pipe", "--out FILE")
     assert reader.communicate(timeout=30)[0] == b"to a pipe"
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
     for descriptor in (ours, theirs):
@@ -134,7 +134,7 @@ def test_a_device_or_a_pipe_that_was_named_gets_the_bytes_and_stays(tmp_path) ->
 def test_a_link_in_place_of_a_file_is_replaced_and_not_followed(tmp_path) -> None:
     (tmp_path / "mine").write_text("mine")
     (tmp_path / "link").symlink_to("mine")
-    write_named(tmp_path / "link", b"new")
+    write_named(tmp_path / "link", b"new", "--out FILE")
     assert ((tmp_path / "mine").read_bytes(), (tmp_path / "link").read_bytes()) == (b"mine", b"new")
 
 
@@ -225,4 +225,5 @@ def test_a_users_folders_are_those_that_the_package_for_all_systems_gives(name, 
 def test_space_is_to_be_freed_only_where_it_is_lacking(number, helps, tmp_path) -> None:
     with pytest.raises(MissingToolError) as caught, folder_errors(tmp_path, "--out DIR"):
         raise OSError(number, os.strerror(number), str(tmp_path))
-    assert caught.value.hint == f"{helps}, or name another folder: --out DIR"
+    assert caught.value.hint.startswith(helps)
+    assert caught.value.hint.endswith(", or name another folder: --out DIR")

@@ -137,7 +137,7 @@ def test_the_old_key_of_a_rotation_is_trusted_for_the_days_that_were_given(maker
 def test_a_list_of_keys_that_cannot_be_read_stops_what_needs_it(maker, team) -> None:
     maker.key()
     (maker.settings.folder / "keys.toml").write_text("key = 1\n")
-    with pytest.raises(FlashdepotError, match=r"keys\.toml: key is 1"):
+    with pytest.raises(FlashdepotError, match=r"keys\.toml cannot be used: key is 1"):
         maker.fetch(team)
 
 

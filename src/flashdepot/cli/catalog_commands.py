@@ -200,11 +200,10 @@ def _selected(depot: Depot, wanted: Filter) -> tuple[Catalog, list[PublishedWhee
 
 def _write_page(loaded: Catalog, path: Path) -> None:
     from flashdepot.catalog.matrix_page import page  # noqa: PLC0415
-    from flashdepot.files.disk import disk_errors, write_named  # noqa: PLC0415
+    from flashdepot.files.disk import write_named  # noqa: PLC0415
 
     text = page(loaded).encode()
-    with disk_errors(path.parent):
-        write_named(path, text)
+    write_named(path, text, "--html FILE")
     say(f"Wrote {path}: {len(loaded.wheels)} wheels, {size(len(text))}.")
 
 

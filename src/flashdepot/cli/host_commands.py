@@ -23,7 +23,7 @@ from flashdepot.cli.common import (
 )
 from flashdepot.cli.options import environment_options
 from flashdepot.depot import Depot
-from flashdepot.files.disk import disk_errors, write_named
+from flashdepot.files.disk import write_named
 from flashdepot.host import probe
 from flashdepot.model.environment import PythonEnvironment
 from flashdepot.model.host import CudaToolkit, HostRecord
@@ -50,8 +50,7 @@ def host(save: Path | None, python: str | None, depot: Depot) -> View:
     """
     record = probe(python, depot.root)
     if save is not None:
-        with disk_errors(save.parent):
-            write_named(save, json.dumps(record.to_json(), indent=2).encode() + b"\n")
+        write_named(save, json.dumps(record.to_json(), indent=2).encode() + b"\n", "--save FILE")
         say(f"Saved to {save}.")
     return View(record.to_json(), [] if save is not None else [describe(record)])
 

@@ -113,8 +113,7 @@ def _describe_target(target: TargetReport) -> list[str]:
         lines += [f"    rebuild needed: it {reason}" for reason in target.reasons]
         if not is_quiet():
             lines += [
-                f"    {change.topic}: made with {change.made_with}, here {change.here}: {change.why}"
-                + ("" if change.rebuild else " (no rebuild needed)")
+                f"    {change.topic}: made with {change.made_with}, here {change.here}: {change.why} (no rebuild needed)"
                 for change in target.changes
             ]
             lines += [f"    not part of it: {path}" for path in target.extra[:_FAULTS_SHOWN]]

@@ -63,13 +63,20 @@ def text_of(path: Path) -> str:
         return ""
 
 
+ANOTHER_DEPOT = "--depot DIR, or FLASHDEPOT_HOME"
+"""How a user names another depot."""
+
+
 @contextlib.contextmanager
-def disk_errors(folder: Path) -> Iterator[None]:
-    """Turn errors of a disk into what to do about them; :raises MissingToolError: for those."""
+def disk_errors(folder: Path, elsewhere: str = ANOTHER_DEPOT) -> Iterator[None]:
+    """Turn errors of a disk into what to do about them; :raises MissingToolError: for those.
+
+    :param elsewhere: how the user names another folder; empty where there is no way.
+    """
     try:
         yield
     except OSError as error:
-        if (explained := explain_disk_error(error, folder)) is None:
+        if (explained := explain_disk_error(error, folder, elsewhere)) is None:
             raise
         raise explained from error
 
@@ -77,24 +84,23 @@ def disk_errors(folder: Path) -> Iterator[None]:
 _IN_USE = 32
 """ERROR_SHARING_VIOLATION of Windows."""
 
-_ANOTHER = "Make it yours to write, or name another folder; another depot: --depot DIR, or FLASHDEPOT_HOME."
 _DISK_ERRORS: tuple[tuple[set[str], str, str], ...] = (
-    ({"EROFS"}, "written", _ANOTHER),
-    ({"EACCES", "EPERM"}, "read or written", _ANOTHER),
-    (
-        {"EIO", "ESTALE", "EUCLEAN"},
-        "read or written",
-        "See what the system's log says about it ('dmesg'), or use a depot on another disk: --depot DIR",
-    ),
-    ({"EFBIG"}, "written", "'ulimit -f' is the limit of this shell; the file system may have one as well."),
-    ({"EMFILE", "ENFILE"}, "opened", "'ulimit -n' is the limit of this shell: ulimit -n 1024"),
-    ({"ELOOP", "ENAMETOOLONG"}, "opened", "Remove the symbolic link that leads there, or name another path."),
+    ({"EROFS"}, "written", "Make it yours to write"),
+    ({"EACCES", "EPERM"}, "read or written", "Make it yours to write"),
+    ({"EIO", "ESTALE", "EUCLEAN"}, "read or written", "See what the system's log says about it ('dmesg')"),
+    ({"EFBIG"}, "written", "See the limits of this shell ('ulimit -f') and of the file system"),
+    ({"EMFILE", "ENFILE"}, "opened", "Raise the limit of this shell ('ulimit -n 1024')"),
+    ({"ELOOP", "ENAMETOOLONG"}, "opened", "Remove the symbolic link that leads there"),
 )
-"""Names of errors, what cannot be done then, and the fix."""
+"""Names of errors, what cannot be done then, and what helps where it is."""
 
 
-def explain_disk_error(error: OSError, folder: Path | None) -> FlashdepotError | None:
-    """The error in plain words, ``None`` when it is not one of the disk; ``folder``: what was worked in, where known."""
+def explain_disk_error(error: OSError, folder: Path | None, elsewhere: str = "") -> FlashdepotError | None:
+    """The error in plain words, ``None`` when it is not one of the disk; ``folder``: what was worked in, where known.
+
+    :param elsewhere: as for :func:`disk_errors`.
+    """
+    another = f", or name another folder: {elsewhere}" if elsewhere else "."
     name = errno.errorcode.get(error.errno or 0, "")
     if getattr(error, "winerror", 0) == _IN_USE:
         return MissingToolError(
@@ -104,13 +110,13 @@ def explain_disk_error(error: OSError, folder: Path | None) -> FlashdepotError |
     if name in {"ENOSPC", "EDQUOT"}:
         return MissingToolError(
             f"The disk that holds {folder or error.filename or 'what is written'} is full.",
-            hint="Free space there ('flashdepot depot gc' shows what a depot would free), or name another disk, such as --depot DIR",
+            hint=f"Free space there ('flashdepot depot gc' shows what a depot would free){another}",
         )
-    for names, done, hint in _DISK_ERRORS:
+    for names, done, fix in _DISK_ERRORS:
         if name in names:
             unfinished = str(error.filename or "").endswith(".tmp")
             place = folder or Path(error.filename).parent if unfinished else error.filename or folder or "A file"
-            return MissingToolError(f"{place} cannot be {done}: {error.strerror}.", hint=hint)
+            return MissingToolError(f"{place} cannot be {done}: {error.strerror}.", hint=f"{fix}{another}")
     return None
 
 
@@ -188,14 +194,19 @@ def write_atomic(path: Path, data: bytes) -> None:
         temporary.write_bytes(data)
 
 
-def write_named(path: Path, data: bytes) -> None:
-    """Write to the place that a user named: a device or a pipe gets the bytes, anything else is replaced whole."""
-    try:
-        mode = path.lstat().st_mode
-    except FileNotFoundError:
-        mode = stat.S_IFREG
-    if stat.S_ISREG(mode) or stat.S_ISDIR(mode) or (stat.S_ISLNK(mode) and path.parent != _DEVICES):
-        write_atomic(path, data)
-    else:
-        with path.open("wb") as file:
-            file.write(data)
+def write_named(path: Path, data: bytes, option: str) -> None:
+    """Write to the place that a user named: a device or a pipe gets the bytes, anything else is replaced whole.
+
+    :param option: how it is named, ``--save FILE``.
+    :raises MissingToolError: when the disk is full or may not be written.
+    """
+    with disk_errors(path.parent, option):
+        try:
+            mode = path.lstat().st_mode
+        except FileNotFoundError:
+            mode = stat.S_IFREG
+        if stat.S_ISREG(mode) or stat.S_ISDIR(mode) or (stat.S_ISLNK(mode) and path.parent != _DEVICES):
+            write_atomic(path, data)
+        else:
+            with path.open("wb") as file:
+                file.write(data)

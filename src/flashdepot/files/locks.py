@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import final
 
 from flashdepot.errors import MissingToolError
-from flashdepot.files.disk import disk_errors
+from flashdepot.files.disk import ANOTHER_DEPOT, disk_errors
 
 _NO_LOCKS = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL}
 _OPEN = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -59,24 +59,29 @@ class HeldLock:
 
 
 @contextlib.contextmanager
-def lock_file(path: Path, on_wait: Callable[[], None] | None = None) -> Iterator[HeldLock]:
+def lock_file(
+    path: Path, on_wait: Callable[[], None] | None = None, elsewhere: str = ANOTHER_DEPOT
+) -> Iterator[HeldLock]:
     """Hold a lock file, waiting for it as long as it takes; ``on_wait`` is called once if somebody else has it."""
-    held = try_lock_file(path)
+    held = try_lock_file(path, elsewhere=elsewhere)
     if held is None:
         if on_wait is not None:
             on_wait()
         while held is None:
-            held = try_lock_file(path, blocking=True)
+            held = try_lock_file(path, blocking=True, elsewhere=elsewhere)
     with held:
         yield held
 
 
-def try_lock_file(path: Path, *, blocking: bool = False) -> HeldLock | None:
-    """Hold a lock file; ``None`` when somebody has it, this process included: at once, unless it is ``blocking``."""
+def try_lock_file(path: Path, *, blocking: bool = False, elsewhere: str = ANOTHER_DEPOT) -> HeldLock | None:
+    """Hold a lock file; ``None`` when somebody has it, this process included: at once, unless it is ``blocking``.
+
+    :param elsewhere: how the user names another folder, where it cannot be locked in this one.
+    """
     # Opened here, not by filelock's FileLock, which gives no descriptor for a child to inherit.
     from filelock import lock_descriptor  # noqa: PLC0415  (80 ms that a depot hit does not need)
 
-    with disk_errors(path.parent):
+    with disk_errors(path.parent, elsewhere):
         path.parent.mkdir(parents=True, exist_ok=True)
         while True:
             try:
@@ -95,7 +100,7 @@ def try_lock_file(path: Path, *, blocking: bool = False) -> HeldLock | None:
                     raise
                 raise MissingToolError(
                     f"The file system of {path.parent} has no file locks, which keep two processes from writing the same files.",
-                    hint="Use a depot on a local disk: --depot DIR, or set FLASHDEPOT_HOME.",
+                    hint=f"Use a folder on a local disk: {elsewhere}",
                 ) from error
             finally:
                 if not held:

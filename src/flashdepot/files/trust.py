@@ -7,15 +7,20 @@ import stat
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
 
-from flashdepot.errors import IntegrityError, UsageError
-from flashdepot.files.disk import disk_errors
-from flashdepot.files.documents import read_json, write_json
+from flashdepot.errors import FlashdepotError, UsageError
+from flashdepot.files.disk import disk_errors, write_atomic
+from flashdepot.files.documents import read_json, read_toml, write_json
+from flashdepot.model.codec import read
 from flashdepot.model.limits import removing
 
+_T = TypeVar("_T")
 _NAME = "flashdepot"
+ANOTHER_CONFIG = "XDG_CONFIG_HOME=DIR" if sys.platform == "linux" else ""
+"""How a user names another folder of settings."""
 
 
 def user_cache() -> Path:
@@ -87,13 +92,47 @@ def user_name(user: int) -> str:
         return str(user)
 
 
+def read_settings(path: Path, kind: type[_T]) -> _T:
+    """What a file of the user's settings holds, JSON or TOML by its name; an empty one where there is none.
+
+    :raises UsageError: when it cannot be used, or another user may have written it.
+    """
+    try:
+        if by_others := planted(path):
+            raise _unusable(path, f"is not trusted: {by_others}")
+        return read(read_json(path) if path.suffix == ".json" else read_toml(path), kind)
+    except FileNotFoundError:
+        return kind()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
+    except UsageError:
+        raise
+    except (FlashdepotError, ValueError) as error:
+        raise _unusable(path, f"cannot be used: {str(error).rstrip('.')}") from error
+
+
+def _unusable(path: Path, why: str) -> UsageError:
+    return UsageError(f"{path} {why}.", hint=f"Correct it, or remove it: {removing(path)}")
+
+
+def write_settings(path: Path, document: dict[str, Any]) -> None:
+    """Write a file of the user's settings, JSON or TOML by its name; :raises MissingToolError: when that cannot be done."""
+    with disk_errors(path.parent, ANOTHER_CONFIG):
+        if path.suffix == ".json":
+            write_json(path, document)
+            return
+        import tomli_w  # noqa: PLC0415  (only what changes something writes)
+
+        write_atomic(path, tomli_w.dumps(document).encode())
+
+
 def users_consents() -> Consents:
     """Those of this user."""
     return Consents(user_config() / "trusted.json")
 
 
 class _Trusted(msgspec.Struct):
-    trusted: dict[str, str]
+    trusted: dict[str, str] = {}
 
 
 class Consents(msgspec.Struct, frozen=True):
@@ -107,33 +146,19 @@ class Consents(msgspec.Struct, frozen=True):
 
     def give(self, path: Path, digest: str) -> None:
         """Allow a file with these bytes only; :raises MissingToolError: when that cannot be written down."""
-        self._write({**self.all(), _key(path): digest})
+        write_settings(self.file, {"trusted": {**self.all(), _key(path): digest}})
 
     def withdraw(self, path: Path) -> bool:
         """Forget a file; ``False`` when it was not allowed."""
         kept = dict(self.all())
         found = kept.pop(_key(path), None) is not None
         if found:
-            self._write(kept)
+            write_settings(self.file, {"trusted": kept})
         return found
 
     def all(self) -> Mapping[str, str]:
         """Every path, with the digest that was allowed."""
-        try:
-            if by_others := planted(self.file):
-                raise self._unusable(f"is not trusted: {by_others}")
-            return msgspec.convert(read_json(self.file), _Trusted).trusted
-        except FileNotFoundError:
-            return {}
-        except (IntegrityError, msgspec.ValidationError) as error:
-            raise self._unusable(f"is damaged: {error}") from error
-
-    def _unusable(self, why: str) -> UsageError:
-        return UsageError(f"{self.file} {why}.", hint=f"Remove it: {removing(self.file)}")
-
-    def _write(self, allowed: Mapping[str, str]) -> None:
-        with disk_errors(self.file.parent):
-            write_json(self.file, {"trusted": dict(sorted(allowed.items()))})
+        return read_settings(self.file, _Trusted).trusted
 
 
 def _key(path: Path) -> str:

@@ -202,12 +202,8 @@ def folder_errors(folder: Path, elsewhere: str) -> Iterator[None]:
             hint=f"Name a new or an empty folder: {elsewhere}",
         ) from error
     except OSError as error:
-        if (explained := explain_disk_error(error, folder)) is None:
+        if (explained := explain_disk_error(error, folder, elsewhere)) is None:
             raise
-        first = (
-            "Free space there" if error.errno in {errno.ENOSPC, errno.EDQUOT} else explained.hint.partition(", or ")[0]
-        )
-        explained.hint = f"{first.rstrip('.')}, or name another folder: {elsewhere}"
         raise explained from error
 
 

@@ -51,16 +51,16 @@ class EnvironmentChange:
 
     def __enter__(self) -> Self:
         """Take the environment at once, or not at all: two installations into one are a mistake."""
-        with disk_errors(self._folder), contextlib.suppress(FileExistsError):
+        with disk_errors(self._folder, "--python PY"), contextlib.suppress(FileExistsError):
             self._folder.mkdir(mode=0o700)
         self._require_own()
-        self._lock = try_lock_file(self._folder / "lock")
+        self._lock = try_lock_file(self._folder / "lock", elsewhere="--python PY")
         if self._lock is None:
             raise UsageError(f"Another flashdepot is installing into {self._prefix}.", hint="Wait until it is done.")
         if self._journal.exists():
             self._undo()
             self._on_note("An installation here was interrupted: the environment was put back as it had been.")
-        with disk_errors(self._folder):
+        with disk_errors(self._folder, "--python PY"):
             for folder in (self.staged, self._aside):
                 _remove(folder)  # of a process that was killed before it had a journal
                 folder.mkdir()
@@ -84,7 +84,7 @@ class EnvironmentChange:
         """
         old = sorted(self._topmost_old({path for path in map(self._inside, replaced) if _is_there(path)}))
         new = {self._inside(self._real(path)): path for path in self._topmost_new(self.staged)}
-        with disk_errors(self._folder):
+        with disk_errors(self._folder, "--python PY"):
             self._give_to_owner()
             write_json(self._journal, {"replaced": [*map(str, old)], "added": [*map(str, new)]})
             for number, path in enumerate(old):

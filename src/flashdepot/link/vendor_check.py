@@ -55,12 +55,11 @@ class Status(str, Enum):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """Something that is not as it was when the library was made, and whether that asks for a new one."""
+    """Something that is not as it was when the library was made, and why that asks for no new one."""
 
     topic: str
     made_with: str
     here: str
-    rebuild: bool
     why: str
 
 
@@ -178,38 +177,26 @@ def rebuild_command(directory: str, manifest: Manifest, wanted: LibraryRequest, 
 
 
 def changes(manifest: Manifest, host: HostRecord, request: Request, newest: str, c_layer: str) -> Iterator[Change]:
-    """Every difference that somebody who compares two build logs would ask about.
+    """What somebody who compares two build logs would ask about, and what asks for no other library.
 
     :param newest: the flash-attn that ``get`` takes when none is named.
     :param c_layer: the digest of this flashdepot's own C layer.
     """
     wanted = tuple(sorted(set(request.gpus)))
-    if wanted and wanted != manifest.sass:
-        here = f"{spell(wanted)}" + (f" ({', '.join(sorted({g.name for g in host.gpus}))})" if host.gpus else "")
-        unserved = [gpu for gpu in wanted if not any(sass.runs_on(gpu) for sass in manifest.sass)]
-        why = (
-            f"no machine code in it runs on {unserved[0].sm}" if unserved else "its machine code runs on these as well"
-        )
-        yield Change("architecture", spell(manifest.sass), here, bool(unserved), why)
-    made = manifest.toolchain.cuda
-    if host.driver is not None and not host.driver.reaches(manifest.driver_floor):
-        here = f"driver {host.driver}{f', which serves CUDA {host.driver_cuda}' if host.driver_cuda else ''}"
-        why = f"it needs driver {manifest.driver_floor}: update the driver, or build with an older CUDA"
-        yield Change("CUDA", str(made), here, True, why)
-    if request.cuda_major not in {None, made.major}:
-        yield Change("CUDA", str(made), str(request.cuda_major), True, "another one was asked for")
-    elif request.cuda_major is None and host.toolkits and made.major not in {t.version.major for t in host.toolkits}:
+    served = all(any(sass.runs_on(gpu) for sass in manifest.sass) for gpu in wanted)
+    if wanted and wanted != manifest.sass and served:
+        here = spell(wanted) + (f" ({', '.join(sorted({g.name for g in host.gpus}))})" if host.gpus else "")
+        yield Change("architecture", spell(manifest.sass), here, "its machine code runs on these as well")
+    made, upstream = manifest.toolchain.cuda, manifest.upstream
+    if request.cuda_major is None and host.toolkits and made.major not in {t.version.major for t in host.toolkits}:
         why = "it calls the driver by itself and needs no toolkit"
-        yield Change("CUDA toolkit", str(made), str(host.toolkits[0].version), False, why)
-    upstream = manifest.upstream
-    if (request.upstream.version, request.upstream.digest) != (upstream.version, upstream.digest):
-        yield Change("flash-attn", upstream.version, str(request.upstream), True, "another source was asked for")
-    elif upstream.version != newest and upstream.origin == PUBLISHED:
+        yield Change("CUDA toolkit", str(made), str(host.toolkits[0].version), why)
+    if upstream.version != newest and upstream.origin == PUBLISHED and request.upstream == upstream:
         why = "no version was asked for; this is the newest that is known"
-        yield Change("flash-attn", upstream.version, newest, False, why)
+        yield Change("flash-attn", upstream.version, newest, why)
     if manifest.c_layer != c_layer:
         why = "its header belongs to it; another release of flashdepot has another C layer around the kernels"
-        yield Change("C layer", f"{manifest.c_layer[:12]} (flashdepot {manifest.flashdepot})", c_layer[:12], False, why)
+        yield Change("C layer", f"{manifest.c_layer[:12]} (flashdepot {manifest.flashdepot})", c_layer[:12], why)
 
 
 def check(

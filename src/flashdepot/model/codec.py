@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from abc import ABC, abstractmethod
 from enum import Enum
 from functools import total_ordering
 from pathlib import Path
@@ -52,7 +53,7 @@ class FixedWord(str, Enum):
 
 
 @total_ordering
-class Spelled:
+class Spelled(ABC):
     """A value with one spelling, which ``parse`` reads and ``str()`` gives: in documents it is a text.
 
     Two are equal, and ordered, by :attr:`_key`. (msgspec would read a struct of its own from a table.)
@@ -65,9 +66,9 @@ class Spelled:
         return tuple(getattr(self, name) for name in self.__slots__)
 
     @classmethod
+    @abstractmethod
     def parse(cls, text: str) -> Any:
         """Read the spelling; :raises UsageError: for anything else."""
-        raise NotImplementedError
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and self._key == other._key

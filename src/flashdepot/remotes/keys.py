@@ -16,6 +16,7 @@ from securesystemslib.signer import CryptoSigner, SSlibKey
 
 from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
 from flashdepot.files.disk import disk_errors, sync_folder
+from flashdepot.files.trust import ANOTHER_CONFIG
 from flashdepot.model.remote import KEY_NAME, PublicKey, TrustedKey
 from flashdepot.remotes.user_settings import UserSettings, today
 
@@ -81,7 +82,7 @@ def _write(key: SigningKey, place: Path) -> Path:
     :param place: the file whose place :func:`_put` gives it.
     """
     path = place.with_name(f"{place.name}.tmp")
-    with disk_errors(path.parent):
+    with disk_errors(path.parent, ANOTHER_CONFIG):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         path.unlink(missing_ok=True)
         try:
@@ -101,7 +102,7 @@ def _place(settings: UserSettings, name: str) -> Path:
 
 
 def _put(written: Path, path: Path) -> None:
-    with disk_errors(path.parent):
+    with disk_errors(path.parent, ANOTHER_CONFIG):
         written.replace(path)
         sync_folder(path.parent)
 

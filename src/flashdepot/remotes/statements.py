@@ -20,11 +20,10 @@ from msgspec.structs import asdict, replace
 
 from flashdepot.depot.actions import ActionRecord, Output, action_key
 from flashdepot.depot.libraries import manifest_text
-from flashdepot.errors import IntegrityError, MissingToolError, UsageError
-from flashdepot.files.disk import write_atomic
-from flashdepot.files.documents import parse_json, read_json
+from flashdepot.errors import IntegrityError, MissingToolError
+from flashdepot.files.documents import parse_json
+from flashdepot.files.trust import read_settings, write_settings
 from flashdepot.model.codec import Digest, Natural, canonical_json, digest_of, read
-from flashdepot.model.limits import removing
 from flashdepot.model.manifest import MANIFEST_NAME, Manifest, unusable
 from flashdepot.model.recipe import UpstreamId
 from flashdepot.model.request import Request
@@ -69,18 +68,12 @@ class Edition(msgspec.Struct, frozen=True):
             with contextlib.suppress(MissingToolError, OSError), settings.locked():
                 known = _seen(settings)
                 known[place] = max(self.version, known.get(place, 0))
-                write_atomic(settings.folder / "seen.json", canonical_json(known))
+                write_settings(settings.folder / "seen.json", known)
         return ""
 
 
 def _seen(settings: UserSettings) -> dict[str, int]:
-    path = settings.folder / "seen.json"
-    try:
-        return read(read_json(path), dict[str, int])
-    except FileNotFoundError:
-        return {}
-    except (IntegrityError, ValueError, OSError) as error:
-        raise UsageError(f"{path} cannot be used: {error}", hint=f"Remove it: {removing(path)}") from error
+    return read_settings(settings.folder / "seen.json", dict[str, int])
 
 
 _STATEMENT = "https://in-toto.io/Statement/v1"

@@ -11,22 +11,18 @@ import os
 from collections.abc import Iterator, Sequence
 from datetime import date, datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
 
 from flashdepot.errors import UsageError
-from flashdepot.files.disk import disk_errors, write_atomic
 from flashdepot.files.locks import lock_file
-from flashdepot.files.trust import user_config
-from flashdepot.model.codec import plain, read
-from flashdepot.model.limits import removing
+from flashdepot.files.trust import ANOTHER_CONFIG, read_settings, user_config, write_settings
+from flashdepot.model.codec import plain
 
 if TYPE_CHECKING:
     from flashdepot.model.remote import KeysFile, RemoteSettings, TrustedKey
-
-_T = TypeVar("_T")
 
 
 def today() -> date:
@@ -59,7 +55,7 @@ class UserSettings(msgspec.Struct, frozen=True):
             return []  # most users have none, and are spared the imports
         from flashdepot.model.remote import RemotesFile  # noqa: PLC0415
 
-        return list(_read(self.folder / "remotes.toml", RemotesFile).remotes)
+        return list(read_settings(self.folder / "remotes.toml", RemotesFile).remotes)
 
     def add_remote(self, added: RemoteSettings) -> None:
         """Add a remote after the others, or in place of the one of that name."""
@@ -153,7 +149,7 @@ class UserSettings(msgspec.Struct, frozen=True):
         if self.folder in _LOCKED:
             yield
             return
-        with lock_file(self.folder / ".lock"):
+        with lock_file(self.folder / ".lock", elsewhere=ANOTHER_CONFIG):
             _LOCKED.add(self.folder)
             try:
                 yield
@@ -163,39 +159,15 @@ class UserSettings(msgspec.Struct, frozen=True):
     def _trust(self) -> KeysFile:
         from flashdepot.model.remote import KeysFile  # noqa: PLC0415
 
-        return _read(self.folder / "keys.toml", KeysFile)
+        return read_settings(self.folder / "keys.toml", KeysFile)
 
     def _change_trust(self, **changes: Any) -> None:
         with self.locked():
-            _write(self.folder / "keys.toml", plain(replace(self._trust(), **changes)))
+            write_settings(self.folder / "keys.toml", plain(replace(self._trust(), **changes)))
 
     def _write_remotes(self, remotes: Sequence[RemoteSettings]) -> None:
-        _write(self.folder / "remotes.toml", {"remote": plain(remotes)})
+        write_settings(self.folder / "remotes.toml", {"remote": plain(remotes)})
 
 
 _LOCKED: set[Path] = set()
 """Folders that this process has locked."""
-
-
-def _read(path: Path, kind: type[_T]) -> _T:
-    """What a file holds; nothing when there is none."""
-    from flashdepot.files.documents import read_toml  # noqa: PLC0415
-    from flashdepot.files.trust import planted  # noqa: PLC0415
-
-    try:
-        if by_others := planted(path):
-            raise UsageError(f"{path} is not trusted: {by_others}.", hint=f"Remove it: {removing(path)}")
-        return read(read_toml(path), kind)
-    except FileNotFoundError:
-        return kind()
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
-    except ValueError as error:
-        raise UsageError(f"{path}: {error}.", hint="Correct it, or remove it.") from error
-
-
-def _write(path: Path, document: dict[str, Any]) -> None:
-    import tomli_w  # noqa: PLC0415  (only what changes something writes)
-
-    with disk_errors(path.parent):
-        write_atomic(path, tomli_w.dumps(document).encode())

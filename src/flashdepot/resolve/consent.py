@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 from flashdepot.errors import ConsentError, UsageError
 from flashdepot.events import Events, Forecast
-from flashdepot.files.documents import read_toml
-from flashdepot.files.trust import user_config
+from flashdepot.files.trust import read_settings, user_config
 from flashdepot.model.limits import BUILD_VARIABLE, Compiling, Limits, duration, size
 
 SETTINGS = "settings.toml"
@@ -46,12 +46,12 @@ def may_compile(limits: Limits) -> tuple[Compiling, str]:
     if word := os.environ.get(BUILD_VARIABLE):
         return Compiling.parse(word, BUILD_VARIABLE), f"{BUILD_VARIABLE}={word}"
     path = user_config() / SETTINGS
-    if not path.is_file():
+    settings = read_settings(path, dict[str, Any])
+    if not settings:
         return Compiling.ASK, "the default"
-    settings = read_toml(path)
     if unknown := sorted(settings.keys() - {"build"}):
         raise UsageError(f"{path}: '{unknown[0]}' is not a setting: there is only 'build'.")
-    return Compiling.parse(str(settings.get("build", "ask")), f"{path}: build"), str(path)
+    return Compiling.parse(str(settings["build"]), f"{path}: build"), str(path)
 
 
 def together(forecasts: Sequence[Forecast]) -> Forecast:

@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from flashdepot.errors import IncompatibleError, IntegrityError, UsageError
-from flashdepot.files.disk import disk_errors, write_named
+from flashdepot.files.disk import write_named
 from flashdepot.files.documents import read_toml
 from flashdepot.model.candidate import Candidate, Judged, Origin, PublishedWheel, WheelRequest, origin_of
 from flashdepot.model.codec import Digest, Natural, plain, read
@@ -214,8 +214,7 @@ def write_lock(path: Path, lock: Lock) -> None:
     """Write a lock file, whole or not at all; :raises MissingToolError: when the disk is full or may not be written."""
     import tomli_w  # noqa: PLC0415  (reading a lock does without)
 
-    with disk_errors(path.parent):
-        write_named(path, (_HEAD + tomli_w.dumps(lock.to_toml())).encode())
+    write_named(path, (_HEAD + tomli_w.dumps(lock.to_toml())).encode(), "--out FILE")
 
 
 def lock_decision(judged: Judged, request: WheelRequest, *, accept_unverified: bool) -> Lock:
