@@ -23,8 +23,8 @@ from flashdepot.api import resolve
 from flashdepot.build.engine import Ended, Engine, Executor, Task
 from flashdepot.build.schedule import Capacity
 from flashdepot.cli.app import app
-from flashdepot.cli.common import View
 from flashdepot.cli.options import _OPTIONS as OPTIONS
+from flashdepot.cli.output import View
 from flashdepot.cli.resolve_commands import describe
 from flashdepot.depot import Depot
 from flashdepot.errors import UsageError

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from flashdepot.cli.app import app
-from flashdepot.cli.common import ask
+from flashdepot.cli.output import ask
 from flashdepot.errors import UsageError
 from flashdepot.model.limits import duration, joined, parse_size, size
 from support.toolkits import make_host

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from flashdepot.cli import terminal
-from flashdepot.cli.common import printable
+from flashdepot.cli.output import printable
 from flashdepot.cli.terminal import Terminal
 from flashdepot.events import Forecast, Snapshot
 from flashdepot.resolve.consent import sentence

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flashdepot import __version__
-from flashdepot.cli.common import COMMON_OPTIONS, answer, as_bytes, complain, finish_answer, print_json, show
+from flashdepot.cli.common import COMMON_OPTIONS
+from flashdepot.cli.output import answer, as_bytes, complain, finish_answer, print_json, show
 from flashdepot.errors import ConsentError, FlashdepotError, MissingToolError, UsageError, did_you_mean
 from flashdepot.files.disk import explain_disk_error
 from flashdepot.model.limits import joined

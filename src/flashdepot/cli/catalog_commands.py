@@ -23,7 +23,8 @@ from flashdepot.catalog.matrix import (
     summaries,
 )
 from flashdepot.cli.app import Commands
-from flashdepot.cli.common import Table, View, command, depot_option, fields, flag, into, option, say, wants_json, warn
+from flashdepot.cli.common import command, depot_option, flag, into, option
+from flashdepot.cli.output import Table, View, fields, say, wants_json, warn
 from flashdepot.cli.terminal import terminal
 from flashdepot.depot import Depot
 from flashdepot.errors import FlashdepotError, NetworkError, UsageError, did_you_mean

@@ -11,19 +11,9 @@ from typing import TYPE_CHECKING
 import click
 
 from flashdepot import api
-from flashdepot.cli.common import (
-    Verb,
-    View,
-    command,
-    depot_option,
-    flag,
-    host_option,
-    is_quiet,
-    is_verbose,
-    options,
-    say,
-)
+from flashdepot.cli.common import Verb, command, depot_option, flag, host_option, options
 from flashdepot.cli.options import environment_options
+from flashdepot.cli.output import View, is_quiet, is_verbose, say
 from flashdepot.cli.terminal import terminal
 from flashdepot.depot import Depot
 from flashdepot.diagnose.check.judge import Outcome

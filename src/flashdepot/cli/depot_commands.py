@@ -11,20 +11,8 @@ from pathlib import Path
 import click
 
 from flashdepot.cli.app import CommandTable, LazyCommands
-from flashdepot.cli.common import (
-    Table,
-    View,
-    ask,
-    command,
-    depot_option,
-    fields,
-    flag,
-    option,
-    options,
-    path_option,
-    say,
-    wants_json,
-)
+from flashdepot.cli.common import command, depot_option, flag, option, options, path_option
+from flashdepot.cli.output import Table, View, ask, fields, say, wants_json
 from flashdepot.depot import Depot
 from flashdepot.depot.gc import GcPlan, plan, run
 from flashdepot.depot.gc import usage as usage_of

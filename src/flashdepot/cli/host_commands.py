@@ -10,18 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from flashdepot import api
-from flashdepot.cli.common import (
-    View,
-    command,
-    depot_option,
-    is_quiet,
-    option,
-    options,
-    path_option,
-    python_option,
-    say,
-)
+from flashdepot.cli.common import command, depot_option, option, options, path_option, python_option
 from flashdepot.cli.options import environment_options
+from flashdepot.cli.output import View, is_quiet, say
 from flashdepot.depot import Depot
 from flashdepot.files.disk import write_named
 from flashdepot.host import probe

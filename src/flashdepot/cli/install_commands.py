@@ -9,9 +9,10 @@ from typing import Any
 from flashdepot import api
 from flashdepot.api.environments import InstallPlan, InstallResult, plan_install
 from flashdepot.api.wheels import sources_named
-from flashdepot.cli.common import View, command, depot_option, flag, option, options, python_option
+from flashdepot.cli.common import command, depot_option, flag, option, options, python_option
 from flashdepot.cli.library_commands import describe_plan
 from flashdepot.cli.options import Wanted, build_options, names_option, selection_options
+from flashdepot.cli.output import View
 from flashdepot.cli.terminal import terminal
 from flashdepot.depot import Depot
 from flashdepot.install.present import advice

@@ -15,8 +15,9 @@ from msgspec.structs import replace
 from flashdepot import api
 from flashdepot.api.acquire import LibraryPlan
 from flashdepot.api.libraries import plan_library
-from flashdepot.cli.common import View, answer, command, fields, flag, option, options, path_option, say, wants_json
+from flashdepot.cli.common import command, flag, option, options, path_option
 from flashdepot.cli.options import Asked, library_options, names_option
+from flashdepot.cli.output import View, answer, fields, say, wants_json
 from flashdepot.kernels import oldest_gpu, tested_families
 from flashdepot.model.limits import counted, duration, size
 from flashdepot.model.manifest import MANIFEST_NAME

@@ -9,9 +9,10 @@ import click
 
 from flashdepot.api.acquire import Context
 from flashdepot.api.candle import CandleWish, candle_line, cargo_toolkit, check_candle, link_candle
-from flashdepot.cli.common import View, command, flag, option, path_option
+from flashdepot.cli.common import command, flag, option, path_option
 from flashdepot.cli.link_commands import Which, link_options
 from flashdepot.cli.options import completed, named_machine
+from flashdepot.cli.output import View
 from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.host.probe import runtime_facts
 from flashdepot.link.candle_check import CandleNeed

@@ -11,9 +11,10 @@ import msgspec
 from flashdepot.api import libraries as api
 from flashdepot.api.acquire import ANY, LibraryPlan
 from flashdepot.cli.app import CommandTable, LazyCommands
-from flashdepot.cli.common import View, command, flag, into, option, options, path_option, show
+from flashdepot.cli.common import command, flag, into, option, options, path_option
 from flashdepot.cli.library_commands import plan_view
 from flashdepot.cli.options import Asked, library_options, named_machine
+from flashdepot.cli.output import View, show
 from flashdepot.errors import IncompatibleError
 from flashdepot.link.library import (
     CRATE,

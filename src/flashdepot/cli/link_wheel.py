@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from flashdepot.api.answers import place_of
 from flashdepot.cli.check_commands import describe
-from flashdepot.cli.common import View, command, flag, options, path_option, say
+from flashdepot.cli.common import command, flag, options, path_option
 from flashdepot.cli.options import environment_options
+from flashdepot.cli.output import View, say
 from flashdepot.diagnose.check.judge import Outcome
 from flashdepot.diagnose.check.place import InstalledTorch, Place
 from flashdepot.diagnose.check.run import Report, check_file, worst_evidence_first

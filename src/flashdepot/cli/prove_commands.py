@@ -11,7 +11,8 @@ from typing import Any
 
 import click
 
-from flashdepot.cli.common import View, command, flag, is_quiet, option, options, path_option, python_option
+from flashdepot.cli.common import command, flag, option, options, path_option, python_option
+from flashdepot.cli.output import View, is_quiet
 from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.kernels.fa4.speed import write_table
 from flashdepot.kernels.fa4.variants import HEAD_DIMS

@@ -10,9 +10,10 @@ import click
 
 from flashdepot import api
 from flashdepot.api import publishing
-from flashdepot.cli.common import View, command, depot_option, flag, option, options, path_option, say, warn
+from flashdepot.cli.common import command, depot_option, flag, option, options, path_option
 from flashdepot.cli.library_commands import describe_plan, plan_document
 from flashdepot.cli.options import build_options, names_option
+from flashdepot.cli.output import View, say, warn
 from flashdepot.cli.terminal import terminal
 from flashdepot.depot import Depot
 from flashdepot.errors import UsageError

@@ -10,19 +10,9 @@ import click
 
 from flashdepot.api import wheels as api
 from flashdepot.api.wheels import Question
-from flashdepot.cli.common import (
-    View,
-    command,
-    depot_option,
-    flag,
-    is_quiet,
-    named_depot,
-    option,
-    options,
-    path_option,
-    say,
-)
+from flashdepot.cli.common import command, depot_option, flag, named_depot, option, options, path_option
 from flashdepot.cli.options import Wanted, environment_options, names_option
+from flashdepot.cli.output import View, is_quiet, say
 from flashdepot.cli.terminal import terminal
 from flashdepot.depot import Depot
 from flashdepot.errors import IncompatibleError, MissingToolError, UsageError

@@ -10,9 +10,10 @@ import click
 from flashdepot import api
 from flashdepot.api import sharing
 from flashdepot.api.acquire import LibraryPlan
-from flashdepot.cli.common import View, command, configured_remotes, depot_option, fields, flag, option, options, warn
+from flashdepot.cli.common import command, configured_remotes, depot_option, flag, option, options
 from flashdepot.cli.library_commands import library_view, plan_view
 from flashdepot.cli.options import Asked, Wanted, library_options, machine_options, selection_options
+from flashdepot.cli.output import View, fields, warn
 from flashdepot.cli.terminal import terminal
 from flashdepot.depot import Depot
 from flashdepot.errors import IntegrityError, UsageError

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from flashdepot.cli.common import ask, is_quiet, is_verbose, printable, say, wants_json, warn
+from flashdepot.cli.output import ask, is_quiet, is_verbose, printable, say, wants_json, warn
 from flashdepot.events import BuildProgress, Download, Events, Snapshot
 from flashdepot.model.limits import duration, size
 

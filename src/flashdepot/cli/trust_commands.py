@@ -11,8 +11,9 @@ from typing import Any
 import click
 
 from flashdepot.cli.app import Commands
-from flashdepot.cli.common import View, command, configured_remotes, flag, option, say
-from flashdepot.cli.common import ask as ask_on_terminal
+from flashdepot.cli.common import command, configured_remotes, flag, option
+from flashdepot.cli.output import View, say
+from flashdepot.cli.output import ask as ask_on_terminal
 from flashdepot.errors import MissingToolError, UsageError
 from flashdepot.files.trust import Consents, users_consents
 from flashdepot.model.codec import plain

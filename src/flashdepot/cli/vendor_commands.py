@@ -8,9 +8,10 @@ import click
 
 from flashdepot.api import libraries as api
 from flashdepot.api.acquire import LibraryPlan
-from flashdepot.cli.common import View, command, flag, is_quiet, options, path_option, warn
+from flashdepot.cli.common import command, flag, options, path_option
 from flashdepot.cli.library_commands import plan_view
 from flashdepot.cli.options import Asked, library_options, named_machine
+from flashdepot.cli.output import View, is_quiet, warn
 from flashdepot.errors import UsageError
 from flashdepot.host import probe
 from flashdepot.link.library import read_library
