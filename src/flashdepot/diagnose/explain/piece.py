@@ -187,8 +187,9 @@ class Piece(msgspec.Struct, frozen=True):
             return _Weight.SHOWS if voice is Voice.DOUBTFUL else _Weight.TELLS
         begin = begin_of_line(self.chunk.text, found.end())
         warns = _WARNS.search(self.chunk.text[begin : begin + _LEVELS_END]) or _ONLY_WARNS.search(near)
-        if warns and not rule.warns:
-            return _Weight.SHOWS if _SAYS_ERROR.search(near) and not warns.groupdict().get("tells") else _Weight.TELLS
+        tells = warns and warns.groupdict().get("tells")
+        if warns and (tells or not rule.warns):
+            return _Weight.SHOWS if _SAYS_ERROR.search(near) and not tells else _Weight.TELLS
         supposed = _IS_SUPPOSED.search(near) and not _IS_RAISED.search(near)
         return _Weight.PROVES if rule.warns or not (supposed or source) else _Weight.SHOWS
 
