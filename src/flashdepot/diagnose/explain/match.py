@@ -288,6 +288,6 @@ def _in_order(hits: Sequence[Hit]) -> tuple[Hit, ...]:
     return tuple(
         sorted(
             of_classes.values(),
-            key=lambda hit: (not hit.title, not hit.certain, hit.rule.rank, hit.line.number, hit.rule.id),
+            key=lambda hit: (not hit.title, not hit.certain, hit.likely, hit.rule.rank, hit.line.number, hit.rule.id),
         )
     )
