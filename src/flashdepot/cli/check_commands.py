@@ -191,7 +191,7 @@ def _described(report: LogReport) -> str:
     lines = ["No rule knows this log."]
     if report.described:
         lines = [
-            "The line that decides is missing. By what a person wrote or a program warned of, it may be, the likeliest first:"
+            "The line that decides is missing, or the program itself may be at fault. It may be, the likeliest first:"
         ]
     for number, (cause, fix) in enumerate(report.each_possible(), 1):
         lines.append(f"  {number}. {cause.id}: {cause.title} (line {cause.line.number})\n       {fix}")

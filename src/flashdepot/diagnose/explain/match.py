@@ -152,7 +152,8 @@ class _Search:
                 likely = piece.first_hit(rule, rule.likely)
                 hit = replace(likely, likely=True) if likely else hit
             if hit:
-                (self.described if hit.described else self.suggested).setdefault(rule, replace(hit, certain=False))
+                only_listed = hit.described or (hit.likely and rule.own_fault)
+                (self.described if only_listed else self.suggested).setdefault(rule, replace(hit, certain=False))
         if len(self.errors) < EARLIEST and _STATES_ERROR in possible:
             self._keep_errors(piece)
         if not self._gave_up and _GIVES_UP in possible:

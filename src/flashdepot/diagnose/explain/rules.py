@@ -136,6 +136,7 @@ class LogRule(msgspec.Struct, frozen=True, eq=False, kw_only=True, forbid_unknow
     ``details`` fill in named groups from other lines of the log. ``fix`` may have named groups, the package that the
     line is about, and facts of the host, in braces; ``fix_windows`` and ``fix_amd`` take its place
     where it does not help on that system or with GPUs of that vendor. Commands of another tool than the log's are left out.
+    ``own_fault`` says that a program's own fault looks like what only suggests it: it is then listed as possible, and not named.
     ``ours`` says that flashdepot's own library or wheel stands in for what failed.
     """
 
@@ -161,6 +162,7 @@ class LogRule(msgspec.Struct, frozen=True, eq=False, kw_only=True, forbid_unknow
     host: tuple[Literal["gpus", "driver", "toolkits", "compilers", "libc", "memory"], ...] = ()
     installers: tuple[Literal["", "pip", "uv", "poetry", "conda", "cargo"], ...] = ()
     ours: bool = False
+    own_fault: bool = False
     absence: bool = False
     unsure: _Texts = ()
     warns: bool = False
