@@ -84,8 +84,8 @@ def test_one_sentence_means_another_thing_in_another_phase() -> None:
     [
         ("pip install flash-attn fails: No module named torch", ("resolve", "pip", "flash-attn"), "build-dep-missing"),
         ("pip install flash-attn stuck at Building wheels for collected packages", ("resolve", "pip", "flash-attn"), "slow-build"),
-        ("ModuleNotFoundError: No module named 'torch' while pip install flash-attn", ("build", "pip", "flash-attn"), "build-dep-missing"),
-        ("No module named 'torch' when installing flash-attn with uv", ("build", "uv", "flash-attn"), "build-dep-missing"),
+        ("ModuleNotFoundError: No module named 'torch' while pip install flash-attn", ("resolve", "pip", "flash-attn"), "build-dep-missing"),
+        ("No module named 'torch' when installing flash-attn with uv", ("resolve", "uv", "flash-attn"), "build-dep-missing"),
         ("flash-attn build killed, ninja uses all RAM", None, "oom-killed"),
         ("candle-flash-attn takes 15 minutes to compile", None, "slow-build"),
         ("ImportError: needs flash_attn: pip install flash-attn", None, "module-missing"),

@@ -115,12 +115,8 @@ class Story:
 
     def read(self, chunk: Chunk) -> Scene:
         """The steps of the next piece."""
-        if (
-            chunk.first == 1
-            and b"\n" not in chunk.text.strip()
-            and (step := _of_sentence(chunk.line(0, _SENTENCE_READ)))
-        ):
-            self._begin(step, 1)
+        if chunk.first == 1 and b"\n" not in chunk.text.strip():
+            self.begin(_in_sentence(chunk.line(0, _SENTENCE_READ)))
         begins, steps = [0], [self._step]
         counted, until = 0, 0
         for start, line in islice(_lines_that_begin(chunk), _READ):
@@ -385,11 +381,10 @@ _SENTENCE_READ = 1000
 """Bytes of the only line of a log that are read for what its writer did."""
 
 
-def _of_sentence(line: str) -> Step | None:
-    """The installation in which something failed, of a person's one sentence about it."""
-    if (found := _DURING.search(line)) is None:
-        return None
-    return Step("uv" if _BY_UV.search(line) else "pip", "build", 1, 1, "", found["package"])
+def _in_sentence(line: str) -> str:
+    """The installation in which something failed, of a person's one sentence about it, as its command; or nothing."""
+    found = _DURING.search(line)
+    return f"{'uv pip' if _BY_UV.search(line) else 'pip'} install {found['package']}" if found else ""
 
 
 def _said(groups: Mapping[str, bytes | None]) -> dict[str, str]:
