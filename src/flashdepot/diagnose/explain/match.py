@@ -205,7 +205,7 @@ class _Search:
 
     def _holds(self, hit: Hit) -> bool:
         rule = hit.rule
-        if self._ran_later(hit) or self._follows(hit) or self._continued(hit):
+        if self._ran_later(hit) or self._follows(hit):
             return False
         if hit.step and hit.step.well and rule.id != _SAID_ALL_THE_SAME:
             return False
@@ -237,11 +237,6 @@ class _Search:
         if self._gave_up and _ONLY_ENDS.search(hit.line.text.encode()):
             before.append(self._gave_up)
         return min(before, default=hit.line.number) < hit.line.number
-
-    def _continued(self, hit: Hit) -> bool:
-        """Whether a line stands behind it of a class that a build reaches only without this one."""
-        shown = (*self.found.items(), *self.suggested.items())
-        return any(rule.id in hit.rule.before and other.line.number > hit.line.number for rule, other in shown)
 
     def _ran_later(self, hit: Hit) -> bool:
         """Whether the program that a line misses has written a later part of the log."""

@@ -130,8 +130,8 @@ class LogRule(msgspec.Struct, frozen=True, eq=False, kw_only=True, forbid_unknow
     ``absence`` says that the class is concluded from something that is not there, and so never certain; nor is it where one of its
     ``unsure`` texts is in the log;
     ``or_else`` names the classes that it may be instead, the likeliest first. ``veto`` names the fact that rules it out.
-    ``hides`` names classes that are consequences of this one; ``follows`` the one whose line, where it stands before,
-    has led to this; ``before`` those whose lines, where they stand behind, show that the build continued after this. A line that an ``ignore`` pattern matches, such as a
+    ``hides`` names classes that are consequences of this one, or that it would not have come to; ``follows`` the one whose line, where it stands before,
+    has led to this. A line that an ``ignore`` pattern matches, such as a
     warning about something that is optional, shows nothing.
     ``details`` fill in named groups from other lines of the log. ``fix`` may have named groups, the package that the
     line is about, and facts of the host, in braces; ``fix_windows`` and ``fix_amd`` take its place
@@ -158,7 +158,6 @@ class LogRule(msgspec.Struct, frozen=True, eq=False, kw_only=True, forbid_unknow
     unless: _Texts = ()
     hides: frozenset[str] = frozenset()
     follows: str = ""
-    before: tuple[str, ...] = ()
     host: tuple[Literal["gpus", "driver", "toolkits", "compilers", "libc", "memory"], ...] = ()
     installers: tuple[Literal["", "pip", "uv", "poetry", "conda", "cargo"], ...] = ()
     ours: bool = False
