@@ -186,10 +186,10 @@ class Piece(msgspec.Struct, frozen=True):
         if voice is not Voice.PRINTED:
             return _Weight.SHOWS if voice is Voice.DOUBTFUL else _Weight.TELLS
         begin = begin_of_line(self.chunk.text, found.end())
-        warns = _WARNS.search(self.chunk.text[begin : begin + _LEVELS_END]) or _ONLY_WARNS.search(near)
-        tells = warns and warns.groupdict().get("tells")
-        if warns and (tells or not rule.warns):
-            return _Weight.SHOWS if _SAYS_ERROR.search(near) and not tells else _Weight.TELLS
+        level = _WARNS.search(self.chunk.text[begin : begin + _LEVELS_END])
+        only_tells = _ONLY_WARNS.search(near) or (level and (level["tells"] or not _SAYS_ERROR.search(near)))
+        if (level and level["tells"]) or ((level or only_tells) and not rule.warns):
+            return _Weight.TELLS if only_tells else _Weight.SHOWS
         supposed = _IS_SUPPOSED.search(near) and not _IS_RAISED.search(near)
         return _Weight.PROVES if rule.warns or not (supposed or source) else _Weight.SHOWS
 
