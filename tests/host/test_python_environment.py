@@ -183,12 +183,17 @@ def test_it_is_said_which_environment_was_found_unless_it_was_named() -> None:
     assert chosen_environment(named) == chosen_environment(None) == ""
 
 
-@pytest.mark.parametrize(("mark", "keeper"), [("uv-receipt.toml", "uv tool"), ("pipx_metadata.json", "pipx")])
+@pytest.mark.parametrize(
+    ("mark", "keeper"),
+    [("uv-receipt.toml", "uv tool"), ("pipx_metadata.json", "pipx"), ("../../CACHEDIR.TAG", "uvx")],
+)
 def test_an_environment_that_a_tool_keeps_for_flashdepot_is_nobodys_project(
     tmp_path, monkeypatch, mark, keeper
 ) -> None:
-    put(tmp_path / "tool" / mark)
-    monkeypatch.setattr(sys, "prefix", str(tmp_path / "tool"))
+    own = tmp_path / "cache" / "tools" / "own"
+    own.mkdir(parents=True)
+    put((own / mark).resolve())
+    monkeypatch.setattr(sys, "prefix", str(own))
     chosen = choose_python(None, {}, tmp_path)
     assert chosen.program is None
     assert f"no .venv is here or above, and {keeper} keeps flashdepot's own for itself" in chosen.why

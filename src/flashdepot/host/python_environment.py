@@ -41,7 +41,8 @@ def choose_python(
        have active always, comes after 3).
     3. What ``UV_PROJECT_ENVIRONMENT`` names, else the nearest ``.venv``, in the working folder or above it, as uv has it. One that another user may have put there
        (:func:`flashdepot.files.trust.planted`) is not started, and ends the search.
-    4. The environment that flashdepot itself is installed in, unless uv or pipx keeps that for flashdepot only.
+    4. The environment that flashdepot itself is installed in, unless uv or pipx keeps that for flashdepot only: as a
+       tool, or in a cache of theirs for one run (``uvx``, ``pipx run``).
 
     :param option: the value of ``--python``.
     :param folder: the working folder.
@@ -59,10 +60,13 @@ def choose_python(
         return nearest
     if base and conda and (found := _inside(Path(conda))):
         return ChosenPython(found, "CONDA_PREFIX")
-    for mark, keeper in _TOOL_MARKS.items():
-        if Path(sys.prefix, mark).is_file():
-            why = f"no environment is active, no .venv is here or above, and {keeper} keeps flashdepot's own for itself"
-            return ChosenPython(None, why)
+    own = Path(sys.prefix)
+    keepers = [keeper for mark, keeper in _TOOL_MARKS.items() if (own / mark).is_file()]
+    if not keepers and any((folder / "CACHEDIR.TAG").is_file() for folder in own.parents):
+        keepers = ["uvx"]
+    if keepers:
+        why = f"no environment is active, no .venv is here or above, and {keepers[0]} keeps flashdepot's own for itself"
+        return ChosenPython(None, why)
     return ChosenPython(Path(sys.executable), "flashdepot is installed there")
 
 
