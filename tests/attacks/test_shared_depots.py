@@ -110,10 +110,30 @@ def test_a_folder_that_others_may_write_into_is_refused_until_init_fixes_it(tmp_
     folder.chmod(mode)
     if os.geteuid() == 0:
         os.chown(folder, -1, GROUP)
-    with pytest.raises(IntegrityError, match="may be written by"):
+    with pytest.raises(IntegrityError, match="may be written by") as refused:
         Depot(tmp_path / "depot")
+    assert f"flashdepot depot init --depot {tmp_path / 'depot'}" in refused.value.hint
     init(DepotLayout(tmp_path / "depot"))
     Depot(tmp_path / "depot")
+
+
+@posix("symbolic links and permissions")
+@pytest.mark.parametrize("verb", ["ls", "init"])
+def test_a_depot_behind_a_link_to_a_disk_that_is_not_mounted_is_said_to_be_so(tmp_path, verb) -> None:
+    (tmp_path / "depot").symlink_to(tmp_path / "scratch" / "depot")
+    done = flashdepot_here("depot", verb, "--depot", str(tmp_path / "depot"))
+    assert done.returncode == UsageError.exit_code
+    assert f"depot is a symbolic link to {tmp_path}/scratch/depot, which is not there." in done.stderr
+    assert not (tmp_path / "scratch").exists()
+
+
+@posix("permissions")
+def test_init_says_where_a_file_system_keeps_no_permissions(tmp_path, monkeypatch) -> None:
+    (tmp_path / "depot").mkdir()
+    (tmp_path / "depot").chmod(0o777)
+    monkeypatch.setattr(Path, "chmod", lambda *_arguments, **_keywords: None)
+    with pytest.raises(MissingToolError, match="keeps no permissions"):
+        init(DepotLayout(tmp_path / "depot"))
 
 
 @needs_users

@@ -12,11 +12,20 @@ from pathlib import Path
 import platformdirs
 import pytest
 
+from flashdepot.depot.layout import DepotLayout
 from flashdepot.errors import IntegrityError, MissingToolError
-from flashdepot.files.disk import atomic_file, disk_errors, explain_disk_error, sha256_file, write_atomic, write_named
+from flashdepot.files.disk import (
+    atomic_file,
+    disk_errors,
+    explain_disk_error,
+    protect,
+    sha256_file,
+    write_atomic,
+    write_named,
+)
 from flashdepot.files.documents import read_json, write_json
 from flashdepot.files.trust import planted, user_cache, user_config
-from flashdepot.files.user_files import folder_errors
+from flashdepot.files.user_files import OutputFile, folder_errors
 from support.tools import posix
 
 
@@ -71,13 +80,38 @@ def test_a_kill_in_the_middle_leaves_the_old_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "code", [errno.ENOSPC, pytest.param(errno.EDQUOT, marks=posix("quotas with an error of their own"))]
+    ("code", "said"),
+    [
+        (errno.ENOSPC, "is full"),
+        pytest.param(errno.EDQUOT, "Your quota", marks=posix("quotas with an error of their own")),
+    ],
 )
-def test_a_full_disk_is_named_with_its_folder_and_a_way_out(tmp_path, code):
-    with pytest.raises(MissingToolError, match="is full") as caught, disk_errors(tmp_path):
+def test_a_full_disk_is_named_with_its_folder_and_a_way_out(tmp_path, code, said):
+    with pytest.raises(MissingToolError, match=said) as caught, disk_errors(tmp_path):
         raise OSError(code, os.strerror(code))
     assert str(tmp_path) in caught.value.message
     assert "--depot" in caught.value.hint
+
+
+@posix("file systems without links and permissions")
+@pytest.mark.parametrize("code", [errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP])
+def test_a_file_system_without_permissions_is_written_to_and_one_without_links_is_named(tmp_path, code, monkeypatch):
+    def lacking(*_arguments, **_keywords):
+        raise OSError(code, os.strerror(code))
+
+    for name in ("chmod", "fchmod", "symlink"):
+        monkeypatch.setattr(os, name, lacking)
+    write_atomic(tmp_path / "file", b"content")
+    protect(tmp_path / "file")
+    OutputFile.of("sub/file", b"content").put(tmp_path)
+    assert (tmp_path / "file").read_bytes() == (tmp_path / "sub" / "file").read_bytes() == b"content"
+    link = OutputFile("sub/lib.so", link="lib.so.1")
+    with pytest.raises(MissingToolError) as caught, folder_errors(tmp_path, "--out DIR"):
+        link.put(tmp_path)
+    assert caught.value.message == f"{tmp_path} cannot be used: its file system has no symbolic links."
+    assert caught.value.hint.endswith("name another folder: --out DIR")
+    with pytest.raises(MissingToolError, match="has no symbolic links"):
+        DepotLayout(tmp_path / "depot").prepare()
 
 
 @pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES, errno.EPERM])

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from flashdepot.errors import IntegrityError, UsageError
-from flashdepot.files.disk import disk_errors, make_folder, write_atomic
+from flashdepot.errors import IntegrityError, MissingToolError, UsageError
+from flashdepot.files.disk import ANOTHER_DEPOT, disk_errors, hidden_sibling, make_folder, make_link, write_atomic
 
 _README = b"""This folder is a flashdepot depot: compiled FlashAttention kernels and libraries.
 
@@ -90,6 +90,7 @@ class DepotLayout:
         if not tag.exists():
             with disk_errors(self.root):
                 write_atomic(self.root / "README.txt", _README)
+                _require_links(self.root)
                 write_atomic(tag, _CACHE_TAG)
 
     def new_temporary(self, purpose: str) -> Path:
@@ -209,6 +210,7 @@ def require_safe(layout: DepotLayout, environment: Mapping[str, str] = os.enviro
         try:
             top = layout.root.stat()
         except FileNotFoundError:
+            _require_no_broken_link(layout.root)
             return
         except NotADirectoryError:
             raise _is_a_file(layout.root) from None
@@ -226,8 +228,14 @@ def require_safe(layout: DepotLayout, environment: Mapping[str, str] = os.enviro
 def init(layout: DepotLayout) -> None:
     """Make a depot, or take from all but its owner the right to write into one; :raises IntegrityError: for a link in it."""
     with disk_errors(layout.root):
+        _require_no_broken_link(layout.root)
         make_folder(layout.root)
         layout.root.chmod(0o755)
+        if os.name == "posix" and stat.S_IMODE(layout.root.stat().st_mode) != 0o755:  # noqa: PLR2004
+            raise MissingToolError(
+                f"The file system of {layout.root} keeps no permissions: where it is mounted is said who may write there.",
+                hint=f"Use a depot on another file system: {ANOTHER_DEPOT}",
+            )
         for folder in layout.folders:
             if folder.is_symlink():
                 raise _not_a_folder(folder, folder.lstat())
@@ -235,6 +243,22 @@ def init(layout: DepotLayout) -> None:
             for path in (folder, *(folder.glob("[0-9a-f][0-9a-f]") if folder in layout.sharded else ())):
                 path.chmod(0o755)
         layout.prepare()
+
+
+def _require_no_broken_link(root: Path) -> None:
+    if root.is_symlink() and not root.exists():
+        raise UsageError(
+            f"{root} is a symbolic link to {root.readlink()}, which is not there.",
+            hint=f"Mount or make that folder, or use another depot: {ANOTHER_DEPOT}",
+        )
+
+
+def _require_links(root: Path) -> None:
+    """:raises OSError: where a library for Linux could not be put together, before anybody compiles one."""
+    if os.name == "posix":
+        link = hidden_sibling(root / "link")
+        make_link(link, "README.txt")
+        link.unlink()
 
 
 def _require(folder: Path, status: os.stat_result, root: Path, environment: Mapping[str, str]) -> None:
@@ -252,14 +276,15 @@ def _require(folder: Path, status: os.stat_result, root: Path, environment: Mapp
             f"export {TRUSTED_USERS}={name}",
         )
     if status.st_mode & stat.S_IWOTH:
-        who, mode = "every user of this machine", "o-w"
+        who = "every user of this machine"
     elif status.st_mode & stat.S_IWGRP and not _is_of_one_user(status):
-        who, mode = f"its group ({status.st_gid})", "g-w"
+        who = f"its group ({status.st_gid})"
     else:
         return
     raise IntegrityError(
         f"{folder} may be written by {who}: anybody could have made the libraries in it.",
-        hint=f"chmod -R {mode} {shlex.quote(str(root))}; to share libraries: flashdepot remote add NAME file:///FOLDER",
+        hint=f"Take that right away: flashdepot depot init --depot {shlex.quote(str(root))}\n"
+        "To share libraries: flashdepot remote add NAME file:///FOLDER",
     )
 
 

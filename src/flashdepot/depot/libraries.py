@@ -20,7 +20,7 @@ import msgspec
 from flashdepot.depot.blobs import Blobs
 from flashdepot.depot.layout import DepotLayout, inside, is_leftover, key_of, remove
 from flashdepot.errors import IntegrityError, MissingToolError, NewerError, UsageError
-from flashdepot.files.disk import disk_errors, hidden_sibling
+from flashdepot.files.disk import disk_errors, hidden_sibling, make_link
 from flashdepot.files.documents import read_record, write_record
 from flashdepot.files.folders import KnownDigests, contents, differences
 from flashdepot.model.codec import read
@@ -238,7 +238,7 @@ class Libraries:
             if file is None:
                 temporary.write_bytes(manifest_text(manifest))
             elif file.link:
-                temporary.symlink_to(file.link)
+                make_link(temporary, file.link)
             else:
                 self._blobs.link_or_copy(file.digest, temporary)
             if path.is_dir() and not path.is_symlink():

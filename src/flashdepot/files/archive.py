@@ -17,6 +17,7 @@ from typing import IO
 import msgspec
 
 from flashdepot.errors import FlashdepotError, IntegrityError, MissingToolError
+from flashdepot.files.disk import set_mode
 
 _ENTRY_LIMIT = 40_000
 """Twice what the largest archive has that is unpacked here, zig's."""
@@ -120,7 +121,7 @@ def _write(archive: Path, entry: _Entry, source: IO[bytes], path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with source, path.open("xb") as file:
             shutil.copyfileobj(source, file)
-        path.chmod(0o755 if entry.executable else 0o644)
+        set_mode(path, 0o755 if entry.executable else 0o644)
     except _COLLISION as error:
         raise _refused(archive, f"its entry '{entry.name}' has the name of another one") from error
 

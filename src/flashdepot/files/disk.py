@@ -90,7 +90,9 @@ _DISK_ERRORS: tuple[tuple[set[str], str, str], ...] = (
     ({"EIO", "ESTALE", "EUCLEAN"}, "read or written", "See what the system's log says about it ('dmesg')"),
     ({"EFBIG"}, "written", "See the limits of this shell ('ulimit -f') and of the file system"),
     ({"EMFILE", "ENFILE"}, "opened", "Raise the limit of this shell ('ulimit -n 1024')"),
-    ({"ELOOP", "ENAMETOOLONG"}, "opened", "Remove the symbolic link that leads there"),
+    ({"ELOOP"}, "opened", "Remove the symbolic link that leads there"),
+    ({"ENAMETOOLONG"}, "used", "Name a shorter path"),
+    ({"ENOSYS", "ENOTSUP", "EOPNOTSUPP"}, "used", "Use a folder on another file system"),
 )
 """Names of errors, what cannot be done then, and what helps where it is."""
 
@@ -108,14 +110,18 @@ def explain_disk_error(error: OSError, folder: Path | None, elsewhere: str = "")
             hint="End that program, and run the same command again.",
         )
     if name in {"ENOSPC", "EDQUOT"}:
+        full, used_up = ("The disk", "is full") if name == "ENOSPC" else ("Your quota on the disk", "is used up")
         return MissingToolError(
-            f"The disk that holds {folder or error.filename or 'what is written'} is full.",
+            f"{full} that holds {folder or error.filename or 'what is written'} {used_up}.",
             hint=f"Free space there ('flashdepot depot gc' shows what a depot would free){another}",
         )
     for names, done, fix in _DISK_ERRORS:
         if name in names:
             unfinished = str(error.filename or "").endswith(".tmp")
-            place = folder or Path(error.filename).parent if unfinished else error.filename or folder or "A file"
+            inside = folder if name in {"ENOTSUP", "EOPNOTSUPP"} else None  # it is so everywhere in it
+            place = (
+                folder or Path(error.filename).parent if unfinished else inside or error.filename or folder or "A file"
+            )
             return MissingToolError(f"{place} cannot be {done}: {error.strerror}.", hint=f"{fix}{another}")
     return None
 
@@ -136,7 +142,7 @@ def atomic_file(path: Path, mode: int = 0o644) -> Iterator[Path]:
         yield temporary
         with temporary.open("r+b") as file:  # Windows flushes only what is open for writing
             os.fsync(file.fileno())
-        temporary.chmod(mode)
+        set_mode(temporary, mode)
         _replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -185,7 +191,32 @@ def open_fresh(path: Path) -> BinaryIO:
 def protect(path: Path) -> None:
     """Take the right to write a file from everybody: hard links share its bytes. Windows deletes no read-only file."""
     if os.name != "nt":
-        path.chmod(0o444)
+        set_mode(path, 0o444)
+
+
+_LACKING = {errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP}
+"""What file systems say of what they cannot do: FAT, exFAT, some shares."""
+_NO_PRIVILEGE = 1314
+"""ERROR_PRIVILEGE_NOT_HELD of Windows, where only administrators and developers make symbolic links."""
+
+
+def set_mode(file: Path | int, mode: int) -> None:
+    """Set the permissions of a file that was made here, by its path or open; a file system that keeps none is left at that."""
+    try:
+        os.chmod(file, mode)  # noqa: PTH101  (an open file has no path)
+    except OSError as error:
+        if error.errno not in _LACKING:
+            raise
+
+
+def make_link(path: Path, target: str) -> None:
+    """Make a symbolic link; :raises OSError: with the folder, as EOPNOTSUPP, where the file system or Windows has none."""
+    try:
+        path.symlink_to(target)
+    except OSError as error:
+        if error.errno not in _LACKING and getattr(error, "winerror", None) != _NO_PRIVILEGE:
+            raise
+        raise OSError(errno.EOPNOTSUPP, "its file system has no symbolic links", str(path)) from error
 
 
 def write_atomic(path: Path, data: bytes) -> None:

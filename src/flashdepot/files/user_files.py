@@ -15,7 +15,15 @@ import msgspec
 
 from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.files.directory import create_plain, is_plain_folder, open_plain, plain_path, status_of
-from flashdepot.files.disk import atomic_file, copy_hashed, explain_disk_error, sha256_of, sync_folder
+from flashdepot.files.disk import (
+    atomic_file,
+    copy_hashed,
+    explain_disk_error,
+    make_link,
+    set_mode,
+    sha256_of,
+    sync_folder,
+)
 
 Written = Mapping[str, frozenset[str]]
 """What flashdepot wrote by place: the identities that a file there may have (see :attr:`OutputFile.identity`)."""
@@ -60,7 +68,7 @@ class OutputFile(msgspec.Struct, frozen=True):
         """Create it at its place below a folder, whole and on disk; :raises IntegrityError: when its bytes are others."""
         path = plain_path(top, self.place, create=True)
         if self.link:
-            path.symlink_to(self.link)
+            make_link(path, self.link)
             return
         with create_plain(path) as target:
             if (actual := _copy(self.content, target)) != self.digest:
@@ -109,7 +117,7 @@ def finish(file: IO[bytes]) -> None:
     """Bring a file that was written on to the disk; everybody may read it."""
     file.flush()
     if os.name != "nt":
-        os.fchmod(file.fileno(), 0o644)
+        set_mode(file.fileno(), 0o644)
     os.fsync(file.fileno())
 
 

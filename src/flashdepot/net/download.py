@@ -13,7 +13,7 @@ from requests.utils import urldefragauth
 
 from flashdepot.errors import IntegrityError, MissingToolError
 from flashdepot.events import Download
-from flashdepot.files.disk import disk_errors, sha256_file, write_all
+from flashdepot.files.disk import disk_errors, set_mode, sha256_file, write_all
 from flashdepot.files.documents import write_json
 from flashdepot.files.locks import lock_file
 from flashdepot.net.errors import Note, Patience, network_errors
@@ -213,7 +213,7 @@ class _Transfer:
             )
         with self.part.open("r+b") as file:
             os.fsync(file.fileno())
-        self.part.chmod(0o644)
+        set_mode(self.part, 0o644)
         self.part.replace(self.destination)
         self.origin_file.unlink(missing_ok=True)
         return Downloaded(self.destination, digest, size, self.fetched)
