@@ -21,7 +21,7 @@ from flashdepot.install import change
 from flashdepot.install.installation import Imported, verify_numbers
 from support import forge
 from support.servers import Fault, FileServer, serve_files
-from support.tools import assert_ends, unchanged
+from support.tools import assert_ends, posix, unchanged
 from support.venvs import SET_DEVICE, SET_DEVICE_BEFORE_2_8, TAG, add_official
 
 VERSION = "2.8.3+cu12torch2.9cxx11abiTRUE"
@@ -206,10 +206,10 @@ def test_an_installer_that_leaves_ruins_is_undone(command, good, environment, tm
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
     with unchanged(environment):
         done = command("--wheel", str(good))
-    assert done.code == (-signal.SIGTERM if "TERM" in end else 4), done.err
-    if done.code == 4:
-        assert "uv did not install" in done.err
-        assert "No space left on device" in done.err
+    assert done.code == (-signal.SIGTERM if "TERM" in end else 3), done.err
+    if done.code == 3:
+        assert "error: The disk that holds " in done.err
+        assert "is full: uv could not install" in done.err
 
 
 @anywhere
@@ -228,6 +228,22 @@ def test_a_disk_that_fills_up_half_way_changes_nothing(command, good, environmen
     with unchanged(environment):
         done = command("--wheel", str(good))
     assert_ends(done, 3, "is full")
+
+
+@anywhere
+@posix("a limit for files")
+def test_a_full_disk_of_temporary_files_is_not_blamed_on_the_wheel(command, good, environment, monkeypatch) -> None:
+    opened = Path.open
+
+    def opening(path: Path, *arguments: Any, **keywords: Any) -> Any:
+        if path.name == "member":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        return opened(path, *arguments, **keywords)
+
+    monkeypatch.setattr(Path, "open", opening)
+    with unchanged(environment):
+        done = command("--wheel", str(good))
+    assert_ends(done, 3, "The disk that holds temporary files, ", "export TMPDIR=DIR")
 
 
 @anywhere

@@ -74,7 +74,7 @@ def test_a_wrong_result_is_exit_code_6_and_named(tmp_path) -> None:
 
 def test_an_environment_without_torch_is_exit_code_3() -> None:
     done = flashdepot_here("verify", "--python", sys.executable)
-    assert_ends(done, 3, "has no torch", "--python PY")
+    assert_ends(done, 3, "has no torch", f"flashdepot doctor install --python {sys.executable}", "--python PY")
 
 
 @posix("stand-in for Python: it is a shell script")

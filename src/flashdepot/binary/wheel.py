@@ -7,7 +7,6 @@ import errno
 import hashlib
 import io
 import struct
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable
@@ -22,6 +21,7 @@ from packaging.version import InvalidVersion, Version
 from flashdepot.binary.window import FETCH_AGAIN
 from flashdepot.errors import IntegrityError
 from flashdepot.files.archive import refuse_bomb
+from flashdepot.files.disk import scratch_folder
 from flashdepot.model.wheel import in_record
 
 _DAMAGE = (
@@ -99,7 +99,7 @@ class _Reading:
             raise IntegrityError(f"{self._path.name} is refused: it has too many members.", hint=FETCH_AGAIN)
         refuse_bomb(self._path, sum(info.file_size for info in members), self._path.stat().st_size)
         self._read_record(members)
-        with tempfile.TemporaryDirectory(prefix="flashdepot-check-") as folder:
+        with scratch_folder("check") as folder:
             for info in members:
                 if info.compress_type not in _METHODS:
                     raise zipfile.BadZipFile(f"'{info.filename}' is compressed in a way that installers do not know")
@@ -108,7 +108,7 @@ class _Reading:
                 if info.filename in self._read_members:
                     self._problems.append(f"'{info.filename}' is in it twice")
                 self._read_members.add(info.filename)
-                self._read(info, Path(folder) / "member")
+                self._read(info, folder / "member")
         missing = self._rows.keys() - self._read_members
         self._problems += [f"RECORD lists '{name}', which is not in it" for name in sorted(missing)]
         return self._facts()

@@ -126,6 +126,24 @@ def explain_disk_error(error: OSError, folder: Path | None, elsewhere: str = "")
     return None
 
 
+@contextlib.contextmanager
+def scratch_folder(purpose: str) -> Iterator[Path]:
+    """Give a folder for temporary files, removed at the end; :raises MissingToolError: when its disk is full."""
+    import tempfile  # noqa: PLC0415  (a depot hit needs none)
+
+    try:
+        with tempfile.TemporaryDirectory(prefix=f"flashdepot-{purpose}-") as folder:
+            yield Path(folder)
+    except OSError as error:
+        if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+            raise
+        another = "set TMP=DIR" if os.name == "nt" else "export TMPDIR=DIR"
+        raise MissingToolError(
+            f"The disk that holds temporary files, {tempfile.gettempdir()}, is full.",
+            hint=f"Free space there, or name another folder: {another}",
+        ) from error
+
+
 def hidden_sibling(path: Path) -> Path:
     """A name next to ``path`` that nobody else uses. If a kill leaves it behind, gc removes it."""
     return path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")

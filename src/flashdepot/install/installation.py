@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
@@ -99,6 +100,13 @@ def _run(
         command = ["-m", "pip", *options, "install", "--ignore-installed", "--no-compile", "--no-input", *into]
         done = run_python(environment.executable, command, variables=variables, timeout=_INSTALLER_TIMEOUT)
     if done.status != 0:
+        if any(mark in done.output for mark in ("No space left on device", "Disk quota exceeded")):
+            places = (str(environment.prefix), tempfile.gettempdir())
+            fullest = min(places, key=lambda place: shutil.disk_usage(place).free)
+            raise MissingToolError(
+                f"The disk that holds {fullest} is full: {name} could not install {what}.",
+                hint="Free space there, and run the same command again. The environment is as it was.",
+            )
         said = "\n  ".join(done.output.strip().splitlines()[-_LINES_SHOWN:])
         raise refused(
             f"{name} did not install {what} into {environment.prefix}; it said:\n  {said}",

@@ -9,13 +9,10 @@ from typing import Any
 
 from flashdepot.errors import FlashdepotError, MissingToolError, UsageError
 from flashdepot.host.python_environment import choose_python
-from flashdepot.model.limits import install_extra
+from flashdepot.model.limits import install_extra, joined
 from flashdepot.process.run import Finished, run_python
 
-_MISSING = {
-    "torch": "Install PyTorch there, or name the environment that has it: --python PY",
-    "flash_attn": "Install it there, or name the environment that has it: --python PY",
-}
+_ELSEWHERE = "or name the environment that has it: --python PY"
 
 
 def interpreter(option: str | None) -> Path:
@@ -42,9 +39,13 @@ def run_script(python: str | Path, script: str, *arguments: str, timeout: float)
 
 
 def _explain(done: Finished, python: str | Path) -> FlashdepotError:
-    for module, hint in _MISSING.items():
+    for module, how in (
+        ("torch", ["doctor", "install"]),  # which knows the command for this environment's installer and GPU
+        ("flash_attn", ["install"]),
+    ):
         if f"No module named '{module}'" in done.stderr:
-            return MissingToolError(f"{python} has no {module}.", hint=hint)
+            command = joined(["flashdepot", *how, "--python", str(python)])
+            return MissingToolError(f"{python} has no {module}.", hint=f"{command}\n{_ELSEWHERE}")
     last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "it wrote nothing")
     if "NVIDIA driver" in last or "CUDA" in last or "HIP" in last:
         return MissingToolError(

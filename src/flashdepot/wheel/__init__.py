@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import msgspec
 
 from flashdepot import __version__
 from flashdepot.errors import IntegrityError, UsageError, did_you_mean
+from flashdepot.files.disk import scratch_folder
 from flashdepot.files.user_files import new_file
 from flashdepot.model.wheel import OLDEST_PYTHON
 from flashdepot.resolve.lock import LockedName
@@ -112,8 +112,8 @@ def build_names(names: Sequence[Name], folder: Path) -> list[Wheel]:
 
 def pin_names(names: Sequence[Name]) -> tuple[LockedName, ...]:
     """What a lock says of the wheels of some names."""
-    with tempfile.TemporaryDirectory(prefix="flashdepot-") as folder:
-        return tuple(LockedName(made.path.name, made.sha256) for made in build_names(names, Path(folder)))
+    with scratch_folder("names") as folder:
+        return tuple(LockedName(made.path.name, made.sha256) for made in build_names(names, folder))
 
 
 def require_names(pins: Sequence[LockedName]) -> list[Name]:
