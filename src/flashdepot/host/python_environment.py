@@ -42,7 +42,7 @@ def choose_python(
     3. What ``UV_PROJECT_ENVIRONMENT`` names, else the nearest ``.venv``, in the working folder or above it, as uv has it. One that another user may have put there
        (:func:`flashdepot.files.trust.planted`) is not started, and ends the search.
     4. The environment that flashdepot itself is installed in, unless uv or pipx keeps that for flashdepot only: as a
-       tool, or in a cache of theirs for one run (``uvx``, ``pipx run``).
+       tool, or for one run in a cache (``uvx``, ``pipx run``).
 
     :param option: the value of ``--python``.
     :param folder: the working folder.
