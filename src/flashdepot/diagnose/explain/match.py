@@ -102,7 +102,7 @@ def match(rules: Sequence[LogRule], chunks: Iterable[Chunk], command: str = "") 
 @cache
 def _screen(rules: tuple[LogRule, ...]) -> Screen:
     """What is looked for in every piece of a log; making it takes longer than reading a short log."""
-    patterns = [pattern for rule in rules for pattern in rule.patterns + rule.in_step + rule.likely]
+    patterns = [pattern for rule in rules for pattern in rule.patterns + rule.in_step + rule.likely + rule.listed]
     texts = {text for rule in rules for text in rule.texts}.union(
         {_FLASH, _CANDLE}, WINDOWS_SIGNS, AMD_SIGNS, INSTALL_SIGNS
     )
@@ -151,9 +151,10 @@ class _Search:
             if open_still and rule.likely and rule not in self.suggested:
                 likely = piece.first_hit(rule, rule.likely)
                 hit = replace(likely, likely=True) if likely else hit
+            if open_still and not hit and (listed := piece.first_hit(rule, rule.listed)):
+                hit = replace(listed, described=True)
             if hit:
-                only_listed = hit.described or (hit.likely and rule.own_fault)
-                (self.described if only_listed else self.suggested).setdefault(rule, replace(hit, certain=False))
+                (self.described if hit.described else self.suggested).setdefault(rule, replace(hit, certain=False))
         if len(self.errors) < EARLIEST and _STATES_ERROR in possible:
             self._keep_errors(piece)
         if not self._gave_up and _GIVES_UP in possible:

@@ -123,7 +123,7 @@ class LogRule(msgspec.Struct, frozen=True, eq=False, kw_only=True, forbid_unknow
 
     ``patterns`` show it, in a step of one of its ``phases``, or where the log does not say what ran; ``in_step`` ones only
     where it does. With ``installers`` it must not be another one that began the work. ``likely`` ones only suggest it, where the deciding line was left out of the
-    log: they count when nothing is certain. With ``context``, lower-case texts, the rule holds only if one of them is in the
+    log: they count when nothing is certain; ``listed`` ones are as often a program's own fault, and the class is then listed and not named. With ``context``, lower-case texts, the rule holds only if one of them is in the
     log; with ``unless``, only if none is. ``@field`` among them stands for all texts of the field that flashdepot is of,
     ``@errors`` for those of errors that a package's own build raises.
     ``warns`` says that the tools tell of it by a warning, which shows nothing for certain elsewhere.
@@ -136,7 +136,6 @@ class LogRule(msgspec.Struct, frozen=True, eq=False, kw_only=True, forbid_unknow
     ``details`` fill in named groups from other lines of the log. ``fix`` may have named groups, the package that the
     line is about, and facts of the host, in braces; ``fix_windows`` and ``fix_amd`` take its place
     where it does not help on that system or with GPUs of that vendor. Commands of another tool than the log's are left out.
-    ``own_fault`` says that a program's own fault looks like what only suggests it: it is then listed as possible, and not named.
     ``ours`` says that flashdepot's own library or wheel stands in for what failed.
     """
 
@@ -152,6 +151,7 @@ class LogRule(msgspec.Struct, frozen=True, eq=False, kw_only=True, forbid_unknow
     fix_amd: tuple[str, ...] = ()
     in_step: _Patterns = ()
     likely: _Patterns = ()
+    listed: _Patterns = ()
     details: _Patterns = ()
     ignore: _Patterns = ()
     context: _Texts = ()
@@ -161,7 +161,6 @@ class LogRule(msgspec.Struct, frozen=True, eq=False, kw_only=True, forbid_unknow
     host: tuple[Literal["gpus", "driver", "toolkits", "compilers", "libc", "memory"], ...] = ()
     installers: tuple[Literal["", "pip", "uv", "poetry", "conda", "cargo"], ...] = ()
     ours: bool = False
-    own_fault: bool = False
     absence: bool = False
     unsure: _Texts = ()
     warns: bool = False
