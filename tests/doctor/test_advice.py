@@ -234,7 +234,7 @@ def carried(log: str, command: str, host: HostRecord, folder: Path) -> str:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         report = explain(io.BytesIO(log.encode()), host, command, Files(here=True))
-    return report.findings[0].fix[0]
+    return (report.findings[0].fix if report.findings else report.next_steps)[0]
 
 
 def make_environment(folder: Path, *, pip: bool) -> None:
@@ -336,6 +336,64 @@ def test_a_line_of_a_file_of_settings_that_is_at_fault_is_taken_out(tmp_path: Pa
     assert carried(log, "uv pip install x", NO_ENVIRONMENT, tmp_path).startswith(
         "sed -i.bak 2d uv.toml   # offline = true"
     )
+
+
+PROJECT = '[project]\nname = "trainer"\ndependencies = ["triton-windows<3.3"]\n[project.optional-dependencies]\ncu128 = []\ncpu = []\n'
+CRATE = '[package]\nname = "x"\n[features]\nflash-cuda = []\n[dependencies]\nhalf = "2"\n'
+MARCH = "cc1plus: note: valid arguments to '-march=' switch are: nocona znver1 native; did you mean 'znver1'?\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "command", "log", "said"),
+    [
+        ("Cargo.toml", CRATE, "cargo build --features cuda,nccl", "error: the package 'x' does not contain this feature: cuda\n", "cargo build --features flash-cuda,nccl"),
+        ("pyproject.toml", PROJECT, "uv sync --extra cuda", "error: Extra `cuda` is not defined in the `optional-dependencies` table for `trainer`\n", "uv sync --extra cu128"),
+        ("Makefile", "CXXFLAGS = -march=znver5\n", "make", f"cc1plus: error: bad value 'znver5' for '-march=' switch\n{MARCH}", "sed -i.bak '1s|.*|CXXFLAGS = -march=znver1|' Makefile"),
+        ("CMakeLists.txt", "set(CMAKE_CXX_STANDARD 26)\n", "cmake -B build", 'CMake Error in CMakeLists.txt:\n  Target "fa" requires the language dialect "CXX26" (with compiler\n', "sed -i.bak '1s|.*|set(CMAKE_CXX_STANDARD 20)|' CMakeLists.txt"),
+        ("pyproject.toml", PROJECT, "uv add trainer", "error: Requirement name `trainer` matches project name `trainer`, but self-dependencies are not\n", "sed -i.bak '2s|.*|name = \"my-trainer\"|' pyproject.toml"),
+        ("pyproject.toml", PROJECT, "uv lock", "error: No solution found when resolving dependencies\n  cause: Because trainer[a] depends on x==1 and trainer[b] on x==2, we can conclude that trainer[a] and trainer[b] are incompatible.\n", "printf '%s\\n' '' '[tool.uv]' 'conflicts = [[{ extra = \"a\" }, { extra = \"b\" }]]' >> pyproject.toml"),
+        ("pyproject.toml", PROJECT + "[tool.setuptools]\n", "uv pip install -e .", "error: Multiple top-level packages discovered in a flat-layout: ['data', 'model'].\n", "sed -i.bak "),
+        ("pyproject.toml", PROJECT, "uv lock", "error: No solution found\nhint: Wheels are available for `triton-windows` (v3.2) on the following platform: `win_amd64`\n", "sed -i.bak '3s|.*|dependencies = [\"triton-windows<3.3; sys_platform == '\"'\"'win32'\"'\"'\"]|' pyproject.toml"),
+        ("kern/Cargo.toml", 'half = "1"\n', "cargo build", "note: there are multiple different versions of crate `half` in the dependency graph\n", "sed -i.bak '6s|.*|half = \"1\"|' Cargo.toml"),
+        ("utils.h", "int pad(int n) { return n; }\n", "make", "b.cpp:(.text+0x0): multiple definition of `pad(int)'; a.o:a.cpp:(.text+0x0): first defined here\n", "sed -i.bak '1s|.*|inline int pad(int n) { return n; }|' utils.h"),
+        ("environment.yml", "dependencies:\n  - python=3.12.4=h99e199e_1\n", "conda env create", "Solving environment: failed\nPackagesNotFoundError: The following packages are not available from current channels:\n\n  - python=3.12.4=h99e199e_1\n", "sed -i.bak -E 's/^"),
+        ("Downloads/fa-1-py3-none-any.whl", "", "pip install fa-1-py3-none-any.whl", "WARNING: Requirement 'fa-1-py3-none-any.whl' looks like a filename, but the file does not exist\nERROR: x\n", "pip install Downloads/fa-1-py3-none-any.whl"),
+        ("vllm/pyproject.toml", PROJECT, "uv sync", "error: No `pyproject.toml` found in current directory or any parent directory\n", "cd vllm && uv sync"),
+        ("csrc/include/attn/utils.h", "", "make", "a.cpp:1:10: fatal error: attn/utils.h: No such file or directory\n", 'export CPATH="$PWD/csrc/include'),
+        ("python_embeded/python311._pth", "python311.zip\n", "pip install x", "C:\\python_embeded\\python.exe: No module named pip\n", r"printf 'python311.zip\r\n.\r\nLib\\site-packages\r\nimport site\r\n' > python_embeded/python311._pth"),
+        ("cuda/fa_cuda.dll", "", "python -c 'import fa'", "ImportError: DLL load failed while importing _C: Module not found.\n", "cp cuda/fa_cuda.dll fa"),
+        ("uv.lock", "", "uv sync", "error: Failed to download `fa==2`\n  cause: Hash mismatch for `fa==2`\n", "uv lock --upgrade-package fa "),
+    ],
+)  # fmt: skip
+def test_what_the_projects_own_files_have_is_in_the_first_command(tmp_path, file, text, command, log, said) -> None:
+    (tmp_path / "Cargo.toml").write_text(CRATE if "half" in text else "")
+    (tmp_path / "fa").mkdir()
+    (tmp_path / "fa/_C.pyd").write_bytes(b"\x90fa_cuda.dll\0")
+    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / file).write_text(text)
+    assert carried(log, command, NO_ENVIRONMENT, tmp_path).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "command", "log", "said"),
+    [
+        ("UV_SYSTEM_PYTHON", "1", "uv pip install x", "error: The interpreter at `/usr` is externally managed\n\nhint: Virtual environments were not considered due to the `--system` flag\n", "unset UV_SYSTEM_PYTHON "),
+        ("PIP_CERT", "/", "pip install x", "ERROR: Could not fetch URL https://x: SSLError(SSLCertVerificationError(1, '[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed'))\n", "unset PIP_CERT "),
+        ("UV_CACHE_DIR", "/full/uv", "uv pip install x", "error: Failed to download `x`\n  cause: failed to write to file `/full/uv/.tmp/x.so`: No space left on device (os error 28)\n", "export UV_CACHE_DIR=/"),
+        ("CONDA_SOLVER", "libmamba", "conda create", "CondaValueError: You have chosen a non-default solver backend (libmamba) but it was not recognized. Choose one of: classic, rattler\n", "export CONDA_SOLVER="),
+    ],
+)  # fmt: skip
+def test_what_is_set_here_and_made_the_tool_do_it_is_in_the_first_command(
+    tmp_path, monkeypatch, name, value, command, log, said
+) -> None:
+    monkeypatch.setenv(name, value)
+    assert carried(log, command, NO_ENVIRONMENT, tmp_path).startswith(said)
+
+
+def test_a_limit_of_the_shell_is_lifted(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(Files, "limits", {"v": (1 << 27, 1 << 27)})
+    log = "g++ -O2 -c a.cpp\ncc1plus: out of memory allocating 262144 bytes after a total of 2822144 bytes\n"
+    assert carried(log, "make", NO_ENVIRONMENT, tmp_path).startswith("ulimit -v unlimited ")
 
 
 def test_a_cache_of_cmake_that_names_what_is_gone_is_removed(tmp_path: Path) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from flashdepot.diagnose.explain.hint import commands_in, near
+from flashdepot.diagnose.explain.hint import AS_SAID, commands_in, near
 from flashdepot.diagnose.explain.machine import WHEELS
 from flashdepot.diagnose.explain.match import RuleOutcome
 from flashdepot.diagnose.explain.piece import Hit
+from flashdepot.diagnose.explain.project import Project
 from flashdepot.diagnose.explain.rules import RANKS, LogRule, code_of, for_windows, is_for_posix
+from flashdepot.diagnose.explain.settings import Settings
 from flashdepot.diagnose.explain.shell import BRINGS_CUDA, LINK_CANDLE, OF_CUDA, UserShell
 from flashdepot.diagnose.explain.values import (
     NAME,
@@ -72,21 +74,28 @@ class Advice:
         self.package = hit.package or package_meant(outcome)
         self.tool = tool_of(hit, outcome, self.package)
         self.values = values_of(hit, outcome, self.package, self.tool, shell)
+        self.failed = failed_command(outcome, self.tool)
+        self.hints = near(outcome.hints, hit.line.number)
+        said = " ".join([hit.line.text, *(line.text for line in outcome.errors)])
+        self.settings = Settings(shell, hit, said, " ".join(line.text for line in self.hints))
 
     @property
     def commands(self) -> tuple[str, ...]:
         """What the log itself says, the rule's commands for this log and this machine, and flashdepot's own where it has something instead."""
         rule = self.hit.rule
-        own = sorted(map(self._carried, self._of_rule()), key=self._place)
-        if not any(self.shell.at_fault(command) for command in own):
-            said_so = " ".join([self.hit.line.text, *(line.text for line in self.outcome.errors)])
-            undone = self.shell.undone(self.hit, said_so)
+        own = sorted(map(self._carried, map(self.settings.narrowed, self._of_rule())), key=self._place)
+        if not any(map(self.settings.at_fault, own)):
+            undone = self.settings.undone()
             if OF_CUDA.intersection(code_of(undone).split()) and (other := self.values.get("toolkit", "")):
                 undone = undone.replace("   # ", f" && {other}   # ")
             own = [*filter(None, [undone and self._carried(undone)]), *own]
-        hints = near(self.outcome.hints, self.hit.line.number)
-        named_there = commands_in(hints, failed_command(self.outcome, self.tool) or "THE_COMMAND")
-        said = [self._carried(command) for command in named_there if not _OF_OURS.search(command)]
+        project = Project(self.shell, self.settings, self.failed)
+        named_there = commands_in(self.hints, self.failed or "THE_COMMAND", project.edit)
+        said = [
+            c if c in project.edits else self._carried(c)
+            for c in named_there
+            if not (_OF_OURS.search(c) and c.endswith(AS_SAID))
+        ]
         said = [command for command in said if not _UNFILLED.search(code_of(command).replace("THE_COMMAND", ""))]
         fix = [*said, *(command for command in own if _run(command) not in map(_run, said))]
         ours = [] if any(LINK_CANDLE in command for command in fix) else self._ours_instead()
@@ -129,7 +138,7 @@ class Advice:
 
     def _carried(self, command: str) -> str:
         """The command for this machine; what it installs by no name is what the failed command installs; CMake forgets what it found."""
-        failed = failed_command(self.outcome, self.tool)
+        failed = self.failed
         if _INSTALLS.search(failed) and (unnamed := _UNNAMED.search(command)):
             options = [word for word in unnamed[1].split() + unnamed[2].split() if word not in failed.split()]
             command = _UNNAMED.sub(lambda _: " ".join([failed, *options]), command)
@@ -149,7 +158,7 @@ class Advice:
         patterns = (*self.hit.rule.patterns, *self.hit.rule.likely, *self.hit.rule.details)
         things = {name for pattern in patterns for name in pattern.groups} | {*WHEELS, "requirement"}
         lacking = things - self.values.keys()
-        here = [c for c in advice if lacking.isdisjoint(NAME.findall(c)) or self.shell.at_fault(c)]
+        here = [c for c in advice if lacking.isdisjoint(NAME.findall(c)) or self.settings.at_fault(c)]
         return here or advice
 
     def _of_this_tool(self, fix: Sequence[str], advice: Sequence[str]) -> Sequence[str]:
@@ -181,7 +190,7 @@ class Advice:
         prose = not _RUNS.match(code)
         lacks = self.shell.lacks(command)
         return (
-            not self.shell.at_fault(command),
+            not self.settings.at_fault(command),
             _LONG in code,
             looks,
             lacks,

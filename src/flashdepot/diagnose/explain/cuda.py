@@ -40,14 +40,16 @@ def cuda_values(shell: UserShell, outcome: RuleOutcome, groups: Mapping[str, str
         values["nvcc_cuda"] = groups.get("nvcc_cuda") or minor(host.toolkits[0].version)
     release = torch_cuda if torch_cuda.startswith(f"{_OF_PYPI}.") else _RELEASE
     major = torch_cuda.partition(".")[0]
-    whole = (t for t in (host.toolkits if host else ()) if "/nvidia/" not in t.root)
-    root = next((t.root for t in whole if major in ("", str(t.version.numbers[0]))), "")
+    roots = [t.root for t in (host.toolkits if host else ()) if major in ("", str(t.version.numbers[0]))]
+    root = next((root for root in roots if "/nvidia/" not in root), "")
     wheels, point = "pip install 'cuda-toolkit[nvcc,crt,nvvm,cccl,cudart]{}' && ", _POINT.format(home=_IN_WHEELS)
     if major in ("", _OF_PYPI) and (nvcc := shell.of_wheels("*/bin/nvcc")):
         home = shlex.quote(nvcc.removesuffix("/bin/nvcc"))
         values["toolkit"] = values["wheel_toolkit"] = _POINT.format(home=home)
     elif root:
         values["toolkit"] = f"export CUDA_HOME={root} CUDA_PATH={root} PATH={root}/bin:$PATH"
+    elif roots:
+        values["toolkit"] = _POINT.format(home=roots[0])
     elif major not in ("", _OF_PYPI):
         values |= {"old_cuda": torch_cuda, "newer_torch": f"pip install -U torch && {wheels.format('')}{point}"}
     else:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from flashdepot.diagnose.explain.pattern import Pattern
 from flashdepot.diagnose.explain.rules import SENTENCES, code_of
 
+Edit = Callable[[str, Mapping[str, str]], str]
+"""What :meth:`flashdepot.diagnose.explain.project.Project.edit` does."""
+
+AS_SAID = "   # as the log itself says"
 _ABOVE, _BELOW = 8, 20
 """How many lines before and behind the one that decides a tool may give its hint."""
 
@@ -59,27 +63,32 @@ def distinct(hints: Sequence[Line]) -> tuple[Line, ...]:
     """The hints without those that advise the same as an earlier one."""
     by_advice: dict[str, Line] = {}
     for hint in hints:
-        by_advice.setdefault(_command(hint.text, "") or hint.text, hint)
+        by_advice.setdefault(_command(hint.text, "", lambda *_: "") or hint.text, hint)
     return tuple(by_advice.values())
 
 
-def commands_in(hints: Sequence[Line], again: str) -> Iterator[str]:
+def commands_in(hints: Sequence[Line], again: str, edit: Edit) -> Iterator[str]:
     """The commands that hints name, or that fix what they tell of, each once, with what is said of it.
 
     What a log names holds nothing that a shell would take for more than one command.
 
     :param again: the command that failed, for what is to be added to it.
+    :param edit: the command for a row that begins with ``@``, by what follows there and what its line names.
     """
-    said = dict.fromkeys(command for hint in hints if (command := _command(hint.text, again)))
-    yield from (command if "   # " in command else f"{command}   # as the log itself says" for command in said)
+    said = dict.fromkeys(command for hint in hints if (command := _command(hint.text, again, edit)))
+    yield from (command if "   # " in command else f"{command}{AS_SAID}" for command in said)
 
 
-def _command(text: str, again: str) -> str:
+def _command(text: str, again: str, edit: Edit) -> str:
     for pattern, command in _TABLE:
         if found := pattern.search(text.encode()):
             groups = {name: value.decode(errors="replace") for name, value in found.groupdict().items() if value}
             either = groups.get("other") or groups.get("optional", "")
             groups |= {name: either for name in pattern.groups if either and name not in groups}
+            if command.startswith("@"):
+                if edited := edit(command[1:], groups):
+                    return edited
+                continue
             groups |= {name: shlex.quote(value.rstrip(".")) for name, value in groups.items() if name not in _AS_IT_IS}
             if "command" in groups:
                 groups["command"] = _PROSE.sub("", groups["command"])

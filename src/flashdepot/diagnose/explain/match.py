@@ -268,7 +268,7 @@ class _Search:
             line = piece.line_at(found)
             text = line.text.encode()
             if (OF_A_TOOL.search(text) or piece.is_printed(found)) and not NO_HINT.search(text):
-                self.hints.append(line)
+                self.hints.append(replace(line, text=f"{line.text} {piece.line_below(found)}".rstrip()))
             if len(self.hints) == _HINTS:
                 return
 

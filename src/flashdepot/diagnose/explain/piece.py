@@ -10,7 +10,7 @@ from itertools import islice
 import msgspec
 
 from flashdepot.diagnose.explain.hint import Line
-from flashdepot.diagnose.explain.lines import Chunk, begin_of_line, end_of_line
+from flashdepot.diagnose.explain.lines import Chunk, begin_of_line, end_of_line, strip_prefixes
 from flashdepot.diagnose.explain.machine import Package
 from flashdepot.diagnose.explain.passage import Passages, Voice
 from flashdepot.diagnose.explain.pattern import Pattern
@@ -45,6 +45,7 @@ _BRANCH = re.compile("(?:\\s|\u2502)*(?:(?:\u251c|\u2570)\u2500\u25b6|[Cc]aused?
 _IS_TASK = re.compile(rb"(?i:failed|unable) to ")
 """How the name of a task begins that failed: in a tree of causes the line below says why."""
 _TREE = 10
+_GOES_ON = (b"[possible values", b"(choose from")
 NAMES_ERROR = re.compile(rb"[^\w#]*(?:\w+\.)*[A-Z]\w*(?:Error|Exception): ")
 
 
@@ -120,6 +121,13 @@ class Piece(msgspec.Struct, frozen=True):
             begin = max(begin, found.start() - LINE_CAP // 2)
             stop = min(stop, begin + LINE_CAP)
         return Line(chunk.number(end), chunk.line(begin, stop))
+
+    def line_below(self, found: re.Match[bytes]) -> str:
+        """What the next line has where the one that was found goes on there: after a colon, or with a list of values."""
+        text, end = self.chunk.text, end_of_line(self.chunk.text, found.end())
+        below = text[end:].lstrip(b"\n") if text[end - 1 : end] == b":" else text[end + 1 : end + LINE_CAP].lstrip()
+        goes_on = text[end - 1 : end] == b":" or below.startswith(_GOES_ON)
+        return strip_prefixes(below[: end_of_line(below, 0)][:LINE_CAP]) if goes_on else ""
 
     def is_printed(self, found: re.Match[bytes]) -> bool:
         """Whether a program printed what was found, and no person wrote it."""

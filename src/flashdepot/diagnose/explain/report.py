@@ -15,7 +15,9 @@ from flashdepot.diagnose.explain.hint import Line, commands_in, distinct, near
 from flashdepot.diagnose.explain.machine import MachineFacts, built_for
 from flashdepot.diagnose.explain.match import RuleOutcome, summed_up_in
 from flashdepot.diagnose.explain.piece import Hit
+from flashdepot.diagnose.explain.project import Project
 from flashdepot.diagnose.explain.rules import RANKS, load_classes
+from flashdepot.diagnose.explain.settings import Settings
 from flashdepot.diagnose.explain.shell import UserShell
 from flashdepot.diagnose.explain.steps import Step
 from flashdepot.diagnose.explain.values import OURS, TOOLS, UNNAMED, failed_command, fill, package_meant, shortened
@@ -157,9 +159,13 @@ def make_report(outcome: RuleOutcome, shell: UserShell) -> LogReport:
 def _first_steps(hints: Sequence[Line], outcome: RuleOutcome, shell: UserShell) -> Iterable[str]:
     """What the tools' own words ask for, and what is set here and at fault, where no rule knows the log."""
     tool, again = _failed(outcome)
-    said = tuple(commands_in(hints, again))
-    undone = shell.undone(None, " ".join(line.text for line in outcome.errors), said)
-    yield from (shell.carried(command, tool) for command in (undone, *said) if command)
+    errors, told = (" ".join(line.text for line in lines) for lines in (outcome.errors, hints))
+    settings = Settings(shell, None, errors, told)
+    project = Project(shell, settings, failed_command(outcome, tool))
+    said = tuple(commands_in(hints, again, project.edit))
+    undone = settings.undone(said)
+    commands = filter(None, (undone, *said))
+    yield from (c if c in project.edits else shell.carried(c, tool) for c in commands)
 
 
 def _failed(outcome: RuleOutcome) -> tuple[str, str]:

@@ -6,19 +6,17 @@ is printed, is decided here and nowhere else.
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from flashdepot.diagnose.explain.match import RuleOutcome
-from flashdepot.diagnose.explain.piece import Hit
-from flashdepot.diagnose.explain.rules import RANKS, code_of
+from flashdepot.diagnose.explain.rules import code_of
 from flashdepot.files.disk import text_of
-from flashdepot.host.surroundings import PLACES
 from flashdepot.model.host import HostRecord
 
 
@@ -41,6 +39,22 @@ class Files:
     def variables(self) -> Mapping[str, str]:
         """The variables that are set there and steer installers, builds and compilers."""
         return {name: value for name, value in os.environ.items() if self.here and _OF_TOOLS.fullmatch(name)}
+
+    @property
+    def limits(self) -> Mapping[str, tuple[int, int]]:
+        """The limits of the shell that are set, soft and hard, by their options of ``ulimit``; none on Windows."""
+        with contextlib.suppress(ImportError):
+            import resource  # noqa: PLC0415  (Windows has none)
+
+            asked = {
+                "v": resource.RLIMIT_AS,
+                "f": resource.RLIMIT_FSIZE,
+                "n": resource.RLIMIT_NOFILE,
+                "u": resource.RLIMIT_NPROC,
+            }
+            limits = {option: resource.getrlimit(kind) for option, kind in asked.items() if self.here}
+            return {option: limit for option, limit in limits.items() if limit[0] != resource.RLIM_INFINITY}
+        return {}
 
 
 NOWHERE = Files(here=False)
@@ -74,31 +88,11 @@ OF_CUDA = frozenset(
 )
 """Variables that say where CUDA's compiler is."""
 _HOME = re.compile(r"\bCUDA_HOME=(/[\w./-]+)")
-_UNSETS = re.compile(r"unset ((?:[A-Za-z_]+ ?)+)")
 _OF_TOOLS = re.compile(
     r"(?!CONDA_(?:EXE|PREFIX|PYTHON|SHLVL|DEFAULT|PROMPT)|MAMBA_EXE|UV$)(?:PIP|UV|POETRY|CONDA|MAMBA|CARGO|RUST\w*|CC|CXX|CUDA\w*|NVCC"
     r"|CMAKE|MAKE\w*|HF|TORCH\w*|TRITON|GIT|SSL|CURL|REQUESTS|PKG_CONFIG|BINDGEN|LIB\w*|LD|PYTHON\w*|XDG|TMPDIR|npm_config|PROTOC"
     r"|[A-Z]\w*(?:FLAGS|_DIR|_ROOT|_HOME|_LIB|_INCLUDE))(?:_\w+)?|(?i:\w+_proxy)"
 )
-_MADE_LATER = re.compile(
-    r"PIPX|BIN_DIR|STATE|DATA|TOOL_|INSTALL|CACHE|TARGET|OUTPUT|XDG|HF_|TRITON|EXTENSIONS|CARGO_HOME|RUSTUP_HOME|ENVIRONMENT|PREFIX"
-)
-"""Variables that may name a folder that is not there yet."""
-_CONFIGS = {
-    "PIP": ("$PIP_CONFIG_FILE", "$VIRTUAL_ENV/pip.conf", "*venv*/pip.conf", "~/.config/pip/pip.conf", "~/.pip/pip.conf", "/etc/pip.conf"),
-    "UV": ("$UV_CONFIG_FILE", "uv.toml", "pyproject.toml", "~/.config/uv/uv.toml", "/etc/uv/uv.toml"),
-    "CARGO": (".cargo/config.toml", "../.cargo/config.toml", "$CARGO_HOME/config.toml", "~/.cargo/config.toml"),
-    "CONDA": ("~/.condarc", "~/.mambarc", "$CONDA_PREFIX/.condarc"),
-    "npm": (".npmrc", "~/.npmrc"),
-    "GIT": ("~/.gitconfig",),
-}  # fmt: skip
-"""Where tools keep what is also a variable, by how its name begins."""
-_ENTRY = re.compile(r"\s*[\"']?([\w.-]+)[\"']?\s*[=:]\s*(\S.*?)\s*$")
-_KEPT = re.compile(
-    r"^CMAKE_(?:\w+_COMPILER|MAKE_PROGRAM|HOME_DIRECTORY|CACHEFILE_DIR|TOOLCHAIN_FILE):\w+=(/.*)$", re.MULTILINE
-)
-"""Paths that CMake takes from its cache and looks for no more."""
-_BUILD_FOLDERS = ("CMakeCache.txt", "*/CMakeCache.txt", "*/*/CMakeCache.txt")
 LINK_CANDLE = "link candle"
 """What a command says that is for a project of candle only."""
 _CANDLE_CRATE = 'name = "candle-flash-attn'
@@ -116,6 +110,7 @@ class UserShell:
         self.uv = any(step.installer == "uv" for step in outcome.steps)
         self.variables = {**(host.variables if host else {}), **files.variables}
         self.active = bool(host and host.python and host.python.found_by in _ACTIVE)
+        self.tools = {name.upper() for step in outcome.steps for name in (step.tool, step.installer)}
         self.cmake = any(step.tool in ("cmake", "ninja") for step in outcome.steps)
         self.prefix = outcome.facts.prefix
         self.python = self._python(self.prefix)
@@ -129,6 +124,12 @@ class UserShell:
         python = self.host.python if self.host else None
         active = python and self.active and Path.cwd() / Path(found).parent == python.prefix / "bin"
         return "" if active or found.startswith(("/usr/bin/", "/usr/local/bin/")) else found
+
+    @property
+    def room(self) -> str:
+        """The folder of the disk that has the most room, of those that are looked at here."""
+        disks = [disk for disk in (self.host.disks if self.host else ()) if disk.use != "depot"]
+        return max(disks, key=lambda disk: disk.free).path if disks else ""
 
     @property
     def sites(self) -> Iterator[str]:
@@ -171,66 +172,6 @@ class UserShell:
         if self.files.here and (home := _HOME.search(code)) and not self.files.find(glob.escape(home[1])):
             return True
         return any(self.has(name) is False for name in started & _PROGRAMS)
-
-    def at_fault(self, command: str) -> bool:
-        """Whether it unsets a variable that is set here, or, of those that name a place, one that names none."""
-        unset = _UNSETS.match(code_of(command))
-        names = self.variables.keys() & set(unset[1].split()) if unset else set()
-        return any(name not in PLACES or (self.host and name in self.host.dangling) for name in names)
-
-    def undone(self, hit: Hit | None, said: str, advice: Iterable[str] = ()) -> str:
-        """The command that takes back what is set here, by a variable or in a file, and made the tool do what failed; or empty.
-
-        :param said: the lines that state the error.
-        :param advice: commands for it: what variables they unset may stand in files as well.
-        """
-        stale = self._stale_cache(said)
-        if faulty := self.faulty(hit, said):
-            code = " && ".join(filter(None, [f"unset {' '.join(faulty)}", code_of(stale)]))
-            return f"{code}   # {', '.join(faulty)}: what is set there is at fault; then the same command"
-        keys = {key for text in (*(hit.rule.fix if hit else ()), *advice) for key in _keys(text)}
-        for tool, places in _CONFIGS.items():
-            for place in (path for pattern in places for path in self.files.find(pattern)):
-                for number, line in enumerate(self.files.text(place).splitlines(), 1):
-                    name, value = (found[1], found[2]) if (found := _ENTRY.match(line)) else ("", "")
-                    switched = (tool, name.lower()) in keys and not value.lower().startswith(("false", "0", "no", "/"))
-                    if switched or (name and place != "pyproject.toml" and _is_named(value.strip("\"'"), said)):
-                        file = shlex.quote(place)
-                        return f"sed -i.bak {number}d {file}   # {line.strip()}: this line of it is at fault; the old file stays as .bak"
-        return stale
-
-    def _stale_cache(self, said: str) -> str:
-        """The command that removes a cache of CMake's which names what is gone; empty where none does."""
-        for place in (
-            path for pattern in _BUILD_FOLDERS for path in self.files.find(pattern) if self.cmake or "CMake" in said
-        ):
-            folder, kept = shlex.quote(str(Path(place).parent)), _KEPT.findall(self.files.text(place))
-            if gone := next((path for path in kept if not self.files.find(glob.escape(path))), ""):
-                return f"rm -rf {folder}/CMakeCache.txt {folder}/CMakeFiles   # it remembers {gone}, which is gone; then configure again"
-        return ""
-
-    def faulty(self, hit: Hit | None, said: str) -> Sequence[str]:
-        """Variables that are set here and are what failed: the lines have their value, or they name what is not there, or no toolkit."""
-        host, needs = self.host, hit.rule.host if hit else ("toolkits",)
-        gone = {*(host.dangling if host and (self.cmake or not {"toolkits", "compilers"}.isdisjoint(needs)) else ())}
-        if host and hit and "toolkits" in needs and hit.rule.rank == RANKS.index("missing-tool"):
-            gone |= OF_CUDA.difference(toolkit.found_by for toolkit in host.toolkits)
-        if self.prefix and f"{self.prefix}/lib/python" in self.variables.get("PYTHONPATH", ""):
-            gone.add("PYTHONPATH")  # the log's packages are another Python's
-        if hit is None:
-            gone |= {name for name in self.files.variables if self._names_nothing(name)}
-        words = _words(hit.line.text) if hit else ()
-        return [
-            name
-            for name, value in self.variables.items()
-            if name in gone or (value and not value.isdigit() and value.split()[0] in words) or _is_named(value, said)
-        ]
-
-    def _names_nothing(self, name: str) -> bool:
-        place = self.variables[name]
-        if _MADE_LATER.search(name) or not re.fullmatch(r"/[^\s:]+", place):
-            return False
-        return not self.files.find(glob.escape(place))
 
     def carried(self, command: str, tool: str) -> str:
         """The command as it runs here: by the Python, the installer and the rights that are there."""
@@ -303,27 +244,3 @@ def _by(code: str, how: str, option: str = "") -> str:
         return f"{how} {found[1]}{option}"
 
     return _PIP.sub(put, code)
-
-
-def _words(text: str) -> set[str]:
-    return {word.strip(".,:;()[]") for word in re.split(r"[\s'\"`=]+", text)}
-
-
-def _is_named(value: str, said: str) -> bool:
-    """Whether lines name a path, or the server of an address, that a setting names."""
-    words = _words(said)
-    hosts = {urlsplit(part).hostname for part in value.split() if "://" in part} - {None}
-    named = [part for part in value.split() if "/" in part.strip("/")]
-    return (
-        (" " in value and value in said)
-        or any(part in words for part in named)
-        or any(host in words or f"{host}:" in said or f"'{host}'" in said for host in hosts)
-    )
-
-
-def _keys(text: str) -> Iterator[tuple[str, str]]:
-    """What the variables that a command unsets are called in the files of their tools."""
-    unset = _UNSETS.match(text)
-    for tool, _, name in (variable.partition("_") for variable in (unset[1].split() if unset else ())):
-        yield tool, name.lower().replace("_", "-")
-        yield tool, name.lower().removeprefix("net_").replace("_", "-")

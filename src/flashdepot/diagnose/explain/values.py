@@ -144,7 +144,14 @@ def values_of(hit: Hit, outcome: RuleOutcome, package: Package, tool: str, shell
     if outcome.windows or shell.host is None:
         cuda = "%CUDA_PATH%" if outcome.windows else "/usr/local/cuda"
         usual |= {"cuda_home": cuda, "other_cuda_home": cuda}
-    values = {**usual, **_of_host(shell.host), **_of_log(outcome), **package.values, **hit.groups}
+    values = {
+        **usual,
+        **({"room": shell.room} if shell.room else {}),
+        **_of_host(shell.host),
+        **_of_log(outcome),
+        **package.values,
+        **hit.groups,
+    }
     if "only" in hit.groups:
         values["package"] = hit.groups["only"]
     values |= cuda_values(shell, outcome, hit.groups)
@@ -254,6 +261,4 @@ def _of_host(host: HostRecord | None) -> dict[str, str]:
         values["compiler"] = host.compilers[0].path
     if host.driver:
         values["driver"] = str(host.driver)
-    if host.disks:
-        values["room"] = max((disk for disk in host.disks if disk.use != "depot"), key=lambda disk: disk.free).path
     return values

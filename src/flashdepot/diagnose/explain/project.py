@@ -1,0 +1,320 @@
+"""The user's project: what its own files say of what failed, and the edit of them, or of the failed command, that fixes it.
+
+The rows of ``sentences.toml`` name an edit by ``@``, with its arguments; each is a method here. An edit for which the files, the
+variables and the command have nothing is empty.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from difflib import SequenceMatcher
+from itertools import takewhile
+from os.path import normpath
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from flashdepot.diagnose.explain.settings import Settings
+from flashdepot.diagnose.explain.shell import UserShell
+
+_OWN = (
+    "pyproject.toml", "Cargo.toml", "*/Cargo.toml", "CMakeLists.txt", "*/CMakeLists.txt", "Makefile", "makefile", "setup.py", "setup.cfg",
+    "requirements*.txt", "requirements/*.txt", "environment*.y*ml", "CMakePresets.json", "*.cmake", "build.rs", "rust-toolchain*", "*/Makefile",
+)  # fmt: skip
+"""The files that say how a project is installed and built, from the folder of the failed command on."""
+_ASKED = ("requirements*.txt", "requirements/*.txt", "pyproject.toml")
+"""Those that name the packages to install."""
+_HEADERS = tuple(f"{depth}*.{kind}" for depth in ("", "*/", "*/*/") for kind in ("h", "hpp", "cuh"))
+_WORD = re.compile(r"[\w.+-]+")
+_ALIKE = 0.6
+"""How much a word must be like another, of 1, to be meant for it."""
+_LISTED = 6
+_BUILDS = re.compile(r"^(\s*- *[\w.-]+=[\w.*]+)=\w+\s*$", re.MULTILINE)
+"""A package of an exported environment of conda's, with its version and the build of one system."""
+_SYSTEMS = {"win": "win32", "lin": "linux", "man": "linux", "mac": "darwin"}
+
+
+class Project:
+    """The files, the variables and the failed command of a user, which is empty where it is not known."""
+
+    def __init__(self, shell: UserShell, settings: Settings, failed: str) -> None:
+        self.shell, self.files, self.settings, self.failed = shell, shell.files, settings, failed
+        self.edits: set[str] = set()
+
+    def edit(self, how: str, groups: Mapping[str, str]) -> str:
+        """The command that a row asks for by ``@name arguments``, with what its line names."""
+        name, _, given = how.partition(" ")
+        edit = str(getattr(self, f"_{name}")(given, groups))
+        self.edits.add(edit)
+        return edit
+
+    def _swap(self, given: str, groups: Mapping[str, str]) -> str:
+        """Another value in place of one that was refused: the nearest of those that there are.
+
+        :param given: the file and the table whose keys are those, or the values, where the line does not list them.
+        """
+        listed = _WORD.findall(groups.get("accepted", "")) or list(self._keys(given, groups))
+        accepted = list(dict.fromkeys(word.strip(".") for word in listed if word not in ("or", "and", "one", "of")))
+        meant, refused, option = (groups.get(name, "") for name in ("meant", "refused", "option"))
+        if meant and not refused and not option:
+            words = [*re.split(r"[\s,=]+", self.failed), *re.split(r"[\s'\"`,]+", self.settings.said)]
+            refused = nearest(meant, [word for word in words if word not in (meant, "")], _ALIKE)
+        native = "native" if option and "native" in accepted else ""
+        new = meant or native or nearest(refused, [word for word in accepted if word != refused])
+        if not new:
+            return ""
+        old = re.compile(
+            rf"(?<={re.escape(option)})[^\s,'\"]+" if option else rf"(?<![\w.-]){re.escape(refused)}(?![\w-]|\.\w)"
+        )
+        more = ", ..." if len(accepted) > _LISTED else ""
+        there = f"one of {', '.join(accepted[:_LISTED])}{more}" if accepted else "as the log itself says"
+        written = self._written(old, new, there) if refused or option else ""
+        return written or (
+            "" if self.failed else f"{option}{new} in place of {option}{refused or 'what it has'}   # {there}"
+        )
+
+    def _written(self, old: re.Pattern[str], new: str, remark: str) -> str:
+        """What has ``new`` where ``old`` is: the failed command, a variable, or a line of a file of settings or of the project."""
+        if self.failed and old.search(self.failed):
+            return f"{old.sub(new, self.failed)}   # {new}: {remark}"
+        for name, value in self.shell.variables.items():
+            if old.search(value):
+                return f"export {name}={shlex.quote(old.sub(new, value))}   # {remark}; then the same command"
+        settings = ((place, number, line) for _, place, number, line in self.settings.lines())
+        for place, number, line in (*settings, *self._lines(_OWN)):
+            if old.search(line):
+                return self._replaced(place, number, old.sub(lambda _: new, line), remark)
+        return ""
+
+    def _lines(self, patterns: Sequence[str]) -> Iterator[tuple[str, int, str]]:
+        """Each line of those files that is no comment, with the file and its number."""
+        for place in dict.fromkeys(path for pattern in patterns for path in self.files.find(pattern)):
+            lines = enumerate(self.files.text(place).splitlines(), 1)
+            yield from ((place, number, line) for number, line in lines if not line.lstrip().startswith("#"))
+
+    def _replaced(self, place: str, number: int, new: str, remark: str) -> str:
+        """The command that writes a line of a file anew, or, where there is no sed, the line."""
+        if os.name == "nt":
+            return f"{place}, line {number}: write   {new.strip()}   # {remark}; then the same command"
+        code = f"{number}s|.*|" + re.sub(r"[\\&|]", lambda found: f"\\{found[0]}", new) + "|"
+        return f"sed -i.bak {shlex.quote(code)} {shlex.quote(place)}   # {new.strip()}: {remark}; then the same command"
+
+    def _document(self, place: str) -> Mapping[str, Any]:
+        with suppress(msgspec.DecodeError):
+            read = msgspec.json.decode if place.endswith(".json") else msgspec.toml.decode
+            return dict(
+                read(self.files.text(place).encode() or b"{}" if place.endswith(".json") else self.files.text(place))
+            )
+        return {}
+
+    def _keys(self, given: str, groups: Mapping[str, str]) -> Iterator[str]:
+        """The names that a table of a file has, of one that a crate of the registry has where ``crate`` is named; or the words themselves."""
+        place, _, path = given.partition(":")
+        if not path:
+            yield from given.split()
+            return
+        if crate := groups.get("crate"):
+            place = next(reversed(self.files.find(f"~/.cargo/registry/src/*/{crate}-[0-9]*/Cargo.toml")), "")
+        for table in path.split(","):
+            found: Any = self._document(place)
+            for key in table.split("."):
+                found = found.get(key, {}) if isinstance(found, dict) else {}
+            yield from (entry.get("name", "") for entry in found) if isinstance(found, list) else found
+
+    def _add(self, given: str, groups: Mapping[str, str]) -> str:
+        """A line in a table of a TOML file, behind the table's head where it is there."""
+        place, _, rest = given.partition(":")
+        table, _, entry = rest.partition(":")
+        entry = _filled(entry, groups)
+        text = self.files.text(place)
+        if os.name == "nt":
+            return f"{place}: [{table}]  {entry}   # then the same command"
+        head = next((n for n, line in enumerate(text.splitlines(), 1) if line.strip() == f"[{table}]"), 0)
+        code = (
+            f"sed -i.bak {shlex.quote(f'{head}a {entry}')} {place}"
+            if head
+            else f"printf '%s\\n' '' '[{table}]' {shlex.quote(entry)} >> {place}"
+        )
+        return f"{code}   # then the same command"
+
+    def _rename(self, given: str, groups: Mapping[str, str]) -> str:
+        """Another name for a project that is called like what it needs."""
+        name = re.compile(rf"(?<=[\"'])({re.escape(groups['name'])})(?=[\"'])")
+        for place, number, line in self._lines(given.split()):
+            if re.match(r"\s*[\"']?name[\"']?\s*[=:]", line) and name.search(line):
+                return self._replaced(
+                    place, number, name.sub(r"my-\1", line), "the project has the name of what it needs"
+                )
+        return ""
+
+    def _marker(self, given: str, groups: Mapping[str, str]) -> str:
+        """A requirement that is for one system only, with a marker that says so."""
+        sign, _, named = given.partition(" ")
+        system = _SYSTEMS.get((named or groups["system"]).lower()[:3], "")
+        marker = f"; sys_platform {sign} '{system}'"
+        asked = re.compile(rf"^(?P<quote>\s*['\"])?{_any_spelling(groups['name'])}(?![\w-])[^'\"#;\n]*", re.IGNORECASE)
+        within = re.compile(rf"(?<=['\"]){_any_spelling(groups['name'])}(?![\w-])[^'\"#;\n]*(?=['\"])", re.IGNORECASE)
+        for place, number, line in self._lines(_ASKED) if system else ():
+            found = (within if place.endswith(".toml") else asked).search(line)
+            if found and ";" not in line:
+                mark = marker.replace("'", '"') if line[found.start() - 1 : found.start()] == "'" else marker
+                new = f"{line[: found.end()].rstrip()}{mark}{line[found.end() :]}"
+                return self._replaced(place, number, new, f"{groups['name']} is not for this system")
+        without = re.sub(rf"\s{_any_spelling(groups['name'])}(?![\w-])\S*", "", self.failed)
+        left = without != self.failed and not without.endswith(("install", "add"))
+        return f"{without}   # without {groups['name']}, which is not for this system" if left else ""
+
+    def _inline(self, _given: str, groups: Mapping[str, str]) -> str:
+        """A function that a header defines, so that several objects have it: inline."""
+        kept = r"^(?!\s*(?:inline|static|template|return|extern|#))"
+        defined = re.compile(
+            rf"{kept}\s*[\w:<>*& ]+[\s*&]{re.escape(groups['symbol'])}\s*(?:\([^;]*(?:$|\{{)|[={{\[;])"
+        )
+        for place, number, line in self._lines(_HEADERS):
+            if defined.search(line):
+                return self._replaced(place, number, f"inline {line}", "several files include its definition")
+        return ""
+
+    def _crate(self, _given: str, groups: Mapping[str, str]) -> str:
+        """One version of a crate: that which the project's dependency takes, in its own Cargo.toml."""
+        name = groups["name"]
+        asked = re.compile(rf"^\s*{re.escape(name)}\s*=")
+        lines = [line for line in self._lines(("Cargo.toml", "*/Cargo.toml", "*/*/Cargo.toml")) if asked.match(line[2])]
+        own = next((line for line in lines if line[0] == "Cargo.toml"), None)
+        other = next((line for line in lines if line[0] != "Cargo.toml" and own and line[2] != own[2]), None)
+        if own and other:
+            folder = str(Path(other[0]).parent)
+            new = re.sub(
+                r'(?<=path)( *= *")([^"]+)', lambda found: found[1] + normpath(f"{folder}/{found[2]}"), other[2]
+            )
+            return self._replaced("Cargo.toml", own[1], new, f"the {name} that {other[0]} takes")
+        locked = self._document("Cargo.lock").get("package", [])
+        ours = self._document("Cargo.toml").get("package", {}).get("name")
+        taken = {need for package in locked if package["name"] == ours for need in package.get("dependencies", ())}
+        versions = [package["version"] for package in locked if package["name"] == name]
+        there = next((version for version in versions if f"{name} {version}" not in taken), "")
+        return f"cargo add {name}@{there}   # one {name}: that of the other crate" if own and there else ""
+
+    def _builds(self, given: str, _groups: Mapping[str, str]) -> str:
+        """An environment's file without the builds of the machine that wrote it, and without packages of its system."""
+        for place in dict.fromkeys((*self.files.find("environment*.y*ml"), *self.files.find("*.y*ml"))):
+            if _BUILDS.search(self.files.text(place)):
+                edit = f"'s/^( *- *[^=]+=[^=]+)=[^=]+$/\\1/; /^ *- *({given})=/d'"
+                return f"sed -i.bak -E {edit} {shlex.quote(place)}   # without builds and packages of the machine that wrote the file; then the same command"
+        return ""
+
+    def _with(self, given: str, groups: Mapping[str, str]) -> str:
+        """A command for a project that has a file."""
+        place, _, command = given.partition(":")
+        return _filled(command, groups) if self.files.find(place) else ""
+
+    def _dll(self, _given: str, groups: Mapping[str, str]) -> str:
+        """The DLL that a module needs and that is not beside it, where it lies below this folder: beside it."""
+        depths = [f"{top}{'*/' * depth}" for top in ("", ".venv/") for depth in range(7)]
+        for module in (path for depth in depths for path in self.files.find(f"{depth}{groups['module']}*.pyd")):
+            for dll in dict.fromkeys(re.findall(r"([\w.+-]+\.dll)\0", self.files.text(module))):
+                beside = self.files.find(f"{Path(module).parent}/{dll}")
+                there = next((path for depth in depths for path in self.files.find(f"{depth}{dll}")), "")
+                if there and not beside and not dll.startswith("python3"):
+                    copy = "copy" if os.name == "nt" else "cp"
+                    return f"{copy} {shlex.quote(there)} {shlex.quote(str(Path(module).parent))}   # {module} needs it; or: os.add_dll_directory of its folder before the import"
+        return ""
+
+    def _found(self, _given: str, groups: Mapping[str, str]) -> str:
+        """The failed command with the place where a file lies that it names and that is not there; or the command that looks for it."""
+        name = groups["file"].replace("\\", "/").rpartition("/")[2]
+        word = next((word for word in self.failed.split() if word.rpartition("/")[2] == name), "")
+        if not name or not self.files.here or self.files.find(_plain(word or groups["file"])):
+            return ""
+        places = (
+            f"{folder}{_plain(name)}" for folder in ("", "*/", "*/*/", "*/*/*/", "../", "../*/", "~/", "~/Downloads/")
+        )
+        there = next((path for pattern in places for path in self.files.find(pattern)), "")
+        if there and word:
+            return f"{self.failed.replace(word, shlex.quote(there))}   # {name} lies there"
+        if there:
+            return f"ls -l {shlex.quote(there)}   # {name} lies there: name it so, or run the command in its folder"
+        like = nearest(name, [path for path in self.files.find("*") if Path(path).suffix == Path(name).suffix], _ALIKE)
+        if like and word:
+            return f"{self.failed.replace(word, shlex.quote(like))}   # there is no {name} here, and this"
+        return f"find . ~ -name {shlex.quote(name)} -not -path '*/.*'   # where it is; then the same command with that path, or in that folder"
+
+    def _cd(self, given: str, _groups: Mapping[str, str]) -> str:
+        """The failed command in the folder below this one that has the project's file, where one has."""
+        there = (
+            path for name in given.split() for depth in ("*/", "*/*/") for path in self.files.find(f"{depth}{name}")
+        )
+        folder = next((str(Path(path).parent) for path in there if "venv" not in path), "")
+        if not folder or any(self.files.find(name) for name in given.split()):
+            return ""
+        if (place := re.search(r"(?<= )(?:-e )?\.(?=/? |/?$|\[)", self.failed)) is not None:
+            return f"{self.failed[: place.end() - 1]}./{folder}{self.failed[place.end() :]}   # the project is there"
+        return f"cd {shlex.quote(folder)} && {self.failed or 'THE_COMMAND'}   # the project is there"
+
+    def _folder(self, given: str, groups: Mapping[str, str]) -> str:
+        """The folder below this one that has a header or a library, in the variable by which it is looked for there."""
+        name = groups.get("file") or f"lib{groups['lib']}.*"
+        found = (
+            path
+            for depth in ("*/", "*/*/", "*/*/*/")
+            for path in self.files.find(f"{depth}{name if 'lib' in groups else _plain(name)}")
+        )
+        place = next((path for path in found if "CMakeFiles" not in path), "")
+        folder = place[: -len(name) - 1] if "file" in groups else str(Path(place).parent)
+        return (
+            f'export {given}="$PWD/{folder}${{{given}:+:${given}}}"   # {place} is there; then the same command'
+            if place
+            else ""
+        )
+
+    def _embedded(self, _given: str, groups: Mapping[str, str]) -> str:
+        """What lets an embeddable Python of Windows see its packages: lines of its ._pth file."""
+        folder = groups["folder"].replace("\\", "/").strip("'\"")
+        folder = re.sub(r"^[A-Zz]:(?=/)", "", folder) if not self.files.find(_plain(folder)) else folder
+        name = folder.rstrip("/").rpartition("/")[2]
+        found = (
+            path
+            for place in (_plain(folder), f"{_plain(name)}/", "*/")
+            for path in self.files.find(f"{place}python3*._pth")
+        )
+        if not (place := next(found, "")):
+            return ""
+        release = Path(place).stem
+        lines = "\\r\\n".join((f"{release}.zip", ".", "Lib\\\\site-packages", "import site"))
+        pip = (
+            ""
+            if self.files.find(f"{_plain(str(Path(place).parent))}/Lib/site-packages/pip")
+            else "; then: curl -sSLO https://bootstrap.pypa.io/get-pip.py and python get-pip.py"
+        )
+        return f"printf '{lines}\\r\\n' > {shlex.quote(place)}   # an embeddable Python sees only what this file names: Lib\\site-packages and 'import site'{pip}"
+
+
+def nearest(word: str, words: Sequence[str], least: float = 0.0) -> str:
+    """The word that is most like another: by what they have in common, and by how they begin; empty below ``least``."""
+
+    def alike(other: str) -> float:
+        a, b = word.lower(), other.lower()
+        return (
+            SequenceMatcher(None, a, b).ratio()
+            + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False))) / 7
+        )
+
+    there = [other for other in words if alike(other) >= least]
+    return max(there, key=lambda other: (alike(other), other), default="")
+
+
+def _filled(text: str, groups: Mapping[str, str]) -> str:
+    return re.sub(r"<(\w+)>", lambda found: groups.get(found[1], ""), text)
+
+
+def _any_spelling(name: str) -> str:
+    return "[-_.]".join(map(re.escape, re.split(r"[-_.]+", name)))
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"([*?[])", r"[\1]", name)
