@@ -92,13 +92,13 @@ class Project:
         return ""
 
     def _lines(self, patterns: Sequence[str]) -> Iterator[tuple[str, int, str]]:
-        """Each line of those files that is no comment, with the file and its number."""
+        """Each line of those files that is not a comment, with the file and its number."""
         for place in dict.fromkeys(path for pattern in patterns for path in self.files.find(pattern)):
             lines = enumerate(self.files.text(place).splitlines(), 1)
             yield from ((place, number, line) for number, line in lines if not line.lstrip().startswith("#"))
 
     def _replaced(self, place: str, number: int, new: str, remark: str) -> str:
-        """The command that writes a line of a file anew, or, where there is no sed, the line."""
+        """The command that writes a line of a file again, or, where there is no sed, the line."""
         if os.name == "nt":
             return f"{place}, line {number}: write   {new.strip()}   # {remark}; then the same command"
         code = f"{number}s|.*|" + re.sub(r"[\\&|]", lambda found: f"\\{found[0]}", new) + "|"
@@ -214,19 +214,19 @@ class Project:
         return _filled(command, groups) if self.files.find(place) else ""
 
     def _dll(self, _given: str, groups: Mapping[str, str]) -> str:
-        """The DLL that a module needs and that is not beside it, where it lies below this folder: beside it."""
+        """The DLL that a module needs and that is not next to it, where it is below this folder: copied there."""
         depths = [f"{top}{'*/' * depth}" for top in ("", ".venv/") for depth in range(7)]
         for module in (path for depth in depths for path in self.files.find(f"{depth}{groups['module']}*.pyd")):
             for dll in dict.fromkeys(re.findall(r"([\w.+-]+\.dll)\0", self.files.text(module))):
-                beside = self.files.find(f"{Path(module).parent}/{dll}")
+                near = self.files.find(f"{Path(module).parent}/{dll}")
                 there = next((path for depth in depths for path in self.files.find(f"{depth}{dll}")), "")
-                if there and not beside and not dll.startswith("python3"):
+                if there and not near and not dll.startswith("python3"):
                     copy = "copy" if os.name == "nt" else "cp"
                     return f"{copy} {shlex.quote(there)} {shlex.quote(str(Path(module).parent))}   # {module} needs it; or: os.add_dll_directory of its folder before the import"
         return ""
 
     def _found(self, _given: str, groups: Mapping[str, str]) -> str:
-        """The failed command with the place where a file lies that it names and that is not there; or the command that looks for it."""
+        """The failed command with the place where a file is that it names and that is not there; or the command that looks for it."""
         name = groups["file"].replace("\\", "/").rpartition("/")[2]
         word = next((word for word in self.failed.split() if word.rpartition("/")[2] == name), "")
         if not name or not self.files.here or self.files.find(_plain(word or groups["file"])):
@@ -236,9 +236,9 @@ class Project:
         )
         there = next((path for pattern in places for path in self.files.find(pattern)), "")
         if there and word:
-            return f"{self.failed.replace(word, shlex.quote(there))}   # {name} lies there"
+            return f"{self.failed.replace(word, shlex.quote(there))}   # {name} is there"
         if there:
-            return f"ls -l {shlex.quote(there)}   # {name} lies there: name it so, or run the command in its folder"
+            return f"ls -l {shlex.quote(there)}   # {name} is there: name it so, or run the command in its folder"
         like = nearest(name, [path for path in self.files.find("*") if Path(path).suffix == Path(name).suffix], _ALIKE)
         if like and word:
             return f"{self.failed.replace(word, shlex.quote(like))}   # there is no {name} here, and this"
@@ -250,7 +250,7 @@ class Project:
             path for name in given.split() for depth in ("*/", "*/*/") for path in self.files.find(f"{depth}{name}")
         )
         folder = next((str(Path(path).parent) for path in there if "venv" not in path), "")
-        if not folder or any(self.files.find(name) for name in given.split()):
+        if not folder or self.failed.startswith("git ") or any(self.files.find(name) for name in given.split()):
             return ""
         if (place := re.search(r"(?<= )(?:-e )?\.(?=/? |/?$|\[)", self.failed)) is not None:
             return f"{self.failed[: place.end() - 1]}./{folder}{self.failed[place.end() :]}   # the project is there"

@@ -111,7 +111,7 @@ class Settings:
         for option, pattern in _LIMITS.items():
             if (limits := self.shell.files.limits.get(option)) and pattern.search(self.said):
                 lifted = "unlimited" if option in "vf" else str(max(limits[1], 65536))
-                return f"ulimit -{option} {lifted}   # it is {limits[0]} in this shell; then the same command; where it may not be raised: whoever set it, for a login or a batch job"
+                return f"ulimit -{option} {lifted}   # it is {limits[0]} in this shell; then the same command; where it may not be raised: the one who set it, for a login or a batch job"
         return ""
 
     def _stale_cache(self) -> str:

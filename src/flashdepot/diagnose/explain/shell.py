@@ -127,7 +127,7 @@ class UserShell:
 
     @property
     def room(self) -> str:
-        """The folder of the disk that has the most room, of those that are looked at here."""
+        """The folder of the disk that has the most room, of those that are known here."""
         disks = [disk for disk in (self.host.disks if self.host else ()) if disk.use != "depot"]
         return max(disks, key=lambda disk: disk.free).path if disks else ""
 
