@@ -78,15 +78,15 @@ class Project:
             "" if self.failed else f"{option}{new} in place of {option}{refused or 'what it has'}   # {there}"
         )
 
-    def _written(self, old: re.Pattern[str], new: str, remark: str) -> str:
+    def _written(self, old: re.Pattern[str], new: str, remark: str, own: Sequence[str] = _OWN) -> str:
         """What has ``new`` where ``old`` is: the failed command, a variable, or a line of a file of settings or of the project."""
         if self.failed and old.search(self.failed):
             return f"{old.sub(new, self.failed)}   # {new}: {remark}"
-        for name, value in self.shell.variables.items():
+        for name, value in self.shell.variables.items() if own == _OWN else ():
             if old.search(value):
                 return f"export {name}={shlex.quote(old.sub(new, value))}   # {remark}; then the same command"
-        settings = ((place, number, line) for _, place, number, line in self.settings.lines())
-        for place, number, line in (*settings, *self._lines(_OWN)):
+        settings = ((place, number, line) for _, place, number, line in self.settings.lines() if own == _OWN)
+        for place, number, line in (*settings, *self._lines(own)):
             if old.search(line):
                 return self._replaced(place, number, old.sub(lambda _: new, line), remark)
         return ""
@@ -130,7 +130,9 @@ class Project:
         """A line in a table of a TOML file, behind the table's head where it is there."""
         place, _, rest = given.partition(":")
         table, _, entry = rest.partition(":")
-        entry = _filled(entry, groups)
+        packages = (path for place in ("*", "src/*") for path in self.files.find(f"{place}/__init__.py"))
+        folders = ", ".join(f'"{Path(path).parent.as_posix()}"' for path in packages)
+        entry = _filled(entry, {**groups, "packages": folders}).replace("packages = []", "bypass-selection = true")
         text = self.files.text(place)
         if os.name == "nt":
             return f"{place}: [{table}]  {entry}   # then the same command"
@@ -141,6 +143,16 @@ class Project:
             else f"printf '%s\\n' '' '[{table}]' {shlex.quote(entry)} >> {place}"
         )
         return f"{code}   # then the same command"
+
+    def _loosen(self, _given: str, groups: Mapping[str, str]) -> str:
+        """A requirement of the user's own, which nothing else agrees with, without its bounds."""
+        asked = re.compile(
+            rf"(?<![\w.-]){_any_spelling(groups['name'])}(?P<extra>\[[\w,.-]+\])?\s*[<>=!~][^'\";#\n]*?(?=\s*(?:['\";#]|$)|\s+[^\s<>=!~\d])",
+            re.IGNORECASE,
+        )
+        return self._written(
+            asked, groups["name"], f"{groups['name']}{groups['spec']} is what the others do not agree with", _ASKED
+        )
 
     def _rename(self, given: str, groups: Mapping[str, str]) -> str:
         """Another name for a project that is called like what it needs."""

@@ -159,8 +159,8 @@ def make_report(outcome: RuleOutcome, shell: UserShell) -> LogReport:
 def _first_steps(hints: Sequence[Line], outcome: RuleOutcome, shell: UserShell) -> Iterable[str]:
     """What the tools' own words ask for, and what is set here and at fault, where no rule knows the log."""
     tool, again = _failed(outcome)
-    errors, told = (" ".join(line.text for line in lines) for lines in (outcome.errors, hints))
-    settings = Settings(shell, None, errors, told)
+    errors, words = (" ".join(line.text for line in lines) for lines in (outcome.errors, hints))
+    settings = Settings(shell, None, errors, words)
     project = Project(shell, settings, failed_command(outcome, tool))
     said = tuple(commands_in(hints, again, project.edit))
     undone = settings.undone(said)
