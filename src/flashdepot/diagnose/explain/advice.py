@@ -9,7 +9,7 @@ from flashdepot.diagnose.explain.hint import AS_SAID, commands_in, near
 from flashdepot.diagnose.explain.machine import WHEELS
 from flashdepot.diagnose.explain.match import RuleOutcome
 from flashdepot.diagnose.explain.piece import Hit
-from flashdepot.diagnose.explain.project import Project
+from flashdepot.diagnose.explain.project import UserProject
 from flashdepot.diagnose.explain.rules import RANKS, LogRule, code_of, for_windows, is_for_posix
 from flashdepot.diagnose.explain.settings import Settings
 from flashdepot.diagnose.explain.shell import BRINGS_CUDA, LINK_CANDLE, OF_CUDA, UserShell
@@ -89,7 +89,7 @@ class Advice:
             if OF_CUDA.intersection(code_of(undone).split()) and (other := self.values.get("toolkit", "")):
                 undone = undone.replace("   # ", f" && {other}   # ")
             own = [*filter(None, [undone and self._carried(undone)]), *own]
-        project = Project(self.shell, self.settings, self.failed)
+        project = UserProject(self.shell, self.settings, self.failed)
         named_there = commands_in(self.hints, self.failed or "THE_COMMAND", project.edit)
         said = [
             c if c in project.edits else self._carried(c)

@@ -39,7 +39,7 @@ _BUILDS = re.compile(r"^(\s*- *[\w.-]+=[\w.*]+)=\w+\s*$", re.MULTILINE)
 _SYSTEMS = {"win": "win32", "lin": "linux", "man": "linux", "mac": "darwin"}
 
 
-class Project:
+class UserProject:
     """The files, the variables and the failed command of a user, which is empty where it is not known."""
 
     def __init__(self, shell: UserShell, settings: Settings, failed: str) -> None:

@@ -15,7 +15,7 @@ from flashdepot.diagnose.explain.hint import Line, commands_in, distinct, near
 from flashdepot.diagnose.explain.machine import MachineFacts, built_for
 from flashdepot.diagnose.explain.match import RuleOutcome, summed_up_in
 from flashdepot.diagnose.explain.piece import Hit
-from flashdepot.diagnose.explain.project import Project
+from flashdepot.diagnose.explain.project import UserProject
 from flashdepot.diagnose.explain.rules import RANKS, load_classes
 from flashdepot.diagnose.explain.settings import Settings
 from flashdepot.diagnose.explain.shell import UserShell
@@ -161,7 +161,7 @@ def _first_steps(hints: Sequence[Line], outcome: RuleOutcome, shell: UserShell) 
     tool, again = _failed(outcome)
     errors, words = (" ".join(line.text for line in lines) for lines in (outcome.errors, hints))
     settings = Settings(shell, None, errors, words)
-    project = Project(shell, settings, failed_command(outcome, tool))
+    project = UserProject(shell, settings, failed_command(outcome, tool))
     said = tuple(commands_in(hints, again, project.edit))
     undone = settings.undone(said)
     commands = filter(None, (undone, *said))
