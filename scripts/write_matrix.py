@@ -93,7 +93,7 @@ def architecture_rows() -> Iterator[str]:
 def toolkit_row(release: Version) -> str:
     """The row of a CUDA release."""
     floors = [str(driver_floor(release.major, system, compressed=False)) for system in ("linux", "windows")]
-    row = [row for row in table("compilers")["host_compiler"] if Version.parse(row["cuda"]) <= release][-1]
+    row = [row for cuda, row in table("compilers")["newest"].items() if Version.parse(cuda) <= release][-1]
     compilers = [str(row["gcc"]), str(row["clang"])]
     return f"| {' | '.join([f'CUDA {release}', *floors, *compilers])} |\n"
 

@@ -37,6 +37,12 @@ class UsageError(FlashdepotError):
     exit_code = 2
 
 
+def not_one_of(word: str, what: str, known: Iterable[str], *, hint: str = "") -> UsageError:
+    """What to raise for a word that is not one of some known ones: ``what`` they are, with its article."""
+    words = list(known)
+    return UsageError(f"'{word}' is not {what}: there are {', '.join(words)}.{did_you_mean(word, words)}", hint=hint)
+
+
 class MissingToolError(FlashdepotError):
     """The host lacks something that the work needs: a compiler, disk space, write access, memory."""
 

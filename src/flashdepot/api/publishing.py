@@ -17,7 +17,7 @@ from flashdepot.api.acquire import SILENT, Context, LibraryPlan, acquire, plan_n
 from flashdepot.api.sharing import pushed_to, require_reach, stock
 from flashdepot.depot import Depot
 from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
-from flashdepot.events import Events
+from flashdepot.events import Events, Forecast
 from flashdepot.files.user_files import require_folder
 from flashdepot.index.page import FILES
 from flashdepot.index.site import IndexSite, Signatures, write_site
@@ -174,6 +174,11 @@ class PlannedPart(msgspec.Struct, frozen=True):
     plan: LibraryPlan | None = None
     problem: FlashdepotError | None = None
 
+    @property
+    def forecast(self) -> Forecast | None:
+        """What would be compiled for it, if anything."""
+        return self.plan.forecast if self.plan is not None else None
+
 
 def plan_publish(matrix: PublishMatrix, **how: Unpack[How]) -> list[PlannedPart]:
     """What :func:`publish` would have to compile for each part; nothing is fetched, compiled or written."""
@@ -238,7 +243,7 @@ def publish(
     context = replace(context, depot=Depot(depot.root, events.warn, remotes.only_read()))
     asks = may_compile(context.limits)[0] is not Compiling.ALWAYS
     planned = _planned(matrix.parts, context, foreseen=asks)
-    forecasts = [one.plan.forecast for one in planned if one.plan is not None and one.plan.forecast is not None]
+    forecasts = list(filter(None, (one.forecast for one in planned)))
     if forecasts:  # one yes for all parts together, before the first begins
         require_consent(together(forecasts), context.limits, events)
         context = replace(context, limits=replace(context.limits, build=Compiling.ALWAYS))

@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 from flashdepot.api.acquire import SILENT
 from flashdepot.catalog import CATALOG_FOLDER, Catalog, load_catalog
 from flashdepot.depot import Depot
-from flashdepot.errors import IncompatibleError, UsageError, did_you_mean
+from flashdepot.errors import IncompatibleError, UsageError, not_one_of
 from flashdepot.events import Events
 from flashdepot.host import wheel_facts
 from flashdepot.host.probe import this_platform
@@ -182,8 +182,7 @@ def sources_named(named: Iterable[str], depot: Depot | None = None) -> frozenset
         known |= {f"{COMMUNITY}:{c.name}" for c in catalog(depot).collections if c.name != OFFICIAL}
     for source in asked - known:
         if not source.startswith(INDEX):
-            there = f"{', '.join(sorted(known))}{'' if depot else ' and index:URL'}"
-            raise UsageError(f"'{source}' is not a source: there are {there}.{did_you_mean(source, known)}")
+            raise not_one_of(source, "a source", [*sorted(known), *([] if depot else [f"{INDEX}URL"])])
         from flashdepot.resolve.own_indexes import index_source  # noqa: PLC0415
 
         asked = asked - {source} | {index_source(source)}
@@ -215,10 +214,8 @@ def update_catalog(
     known = {source.name: source for source in read_sources(folder)} | added
     asked = dict.fromkeys((*names, *added))
     if unknown := [name for name in asked if name not in known]:
-        raise UsageError(
-            f"'{unknown[0]}' is not a source: there are {', '.join(known)}.",
-            hint="Add a package index: flashdepot catalog update --index NAME=URL",
-        )
+        hint = "Add a package index: flashdepot catalog update --index NAME=URL"
+        raise not_one_of(unknown[0], "a source", known, hint=hint)
     depot.layout.prepare()
     for outcome in refresh([known[name] for name in asked or known], catalog(depot, events), folder):
         if outcome.source in added and not outcome.error:

@@ -27,7 +27,7 @@ from flashdepot.cli.common import command, depot_option, flag, into, option
 from flashdepot.cli.output import Table, View, fields, say, wants_json, warn
 from flashdepot.cli.terminal import terminal
 from flashdepot.depot import Depot
-from flashdepot.errors import FlashdepotError, NetworkError, UsageError, did_you_mean
+from flashdepot.errors import FlashdepotError, NetworkError, not_one_of
 from flashdepot.model.candidate import PublishedWheel
 from flashdepot.model.limits import counted, size
 from flashdepot.model.wheel import Interpreter
@@ -192,10 +192,7 @@ def _selected(depot: Depot, wanted: Filter) -> tuple[Catalog, list[PublishedWhee
     loaded = api.catalog(depot, terminal())
     names = [collection.name for collection in loaded.collections]
     if wanted.source and wanted.source not in names:
-        raise UsageError(
-            f"'{wanted.source}' is not a source: there are {', '.join(names)}.{did_you_mean(wanted.source, names)}",
-            hint="flashdepot catalog stats shows them.",
-        )
+        raise not_one_of(wanted.source, "a source", names, hint="flashdepot catalog stats shows them.")
     return loaded, [wheel for wheel in loaded.wheels if wanted.accepts(wheel)]
 
 

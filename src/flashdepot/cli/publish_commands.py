@@ -115,13 +115,13 @@ def _plan(planned: Sequence[publishing.PlannedPart]) -> View:
         row: dict[str, Any] = {"name": one.part.name, "words": dict(one.part.words)}
         said = f"cannot be made: {one.problem}"
         if one.plan is not None:
-            row["plan"], forecast = plan_document(one.plan), one.plan.forecast
-            said = sentence(forecast) if forecast is not None else describe_plan(one.plan)
+            row["plan"] = plan_document(one.plan)
+            said = sentence(one.forecast) if one.forecast is not None else describe_plan(one.plan)
         if one.problem is not None:
             row["problem"] = problem_document(one.problem)
         rows.append(row)
         lines.append(f"{one.part.name}\n  {said}")
-    forecasts = [one.plan.forecast for one in planned if one.plan is not None and one.plan.forecast is not None]
+    forecasts = list(filter(None, (one.forecast for one in planned)))
     if len(forecasts) > 1:
         lines.append(f"All parts together\n  {sentence(together(forecasts))}")
     failed = [one.problem.exit_code for one in planned if one.problem is not None]

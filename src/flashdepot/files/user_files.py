@@ -15,15 +15,7 @@ import msgspec
 
 from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.files.directory import create_plain, is_plain_folder, open_plain, plain_path, status_of
-from flashdepot.files.disk import (
-    atomic_file,
-    copy_hashed,
-    explain_disk_error,
-    make_link,
-    set_mode,
-    sha256_of,
-    sync_folder,
-)
+from flashdepot.files.disk import atomic_file, copy_hashed, disk_errors, make_link, set_mode, sha256_of, sync_folder
 
 Written = Mapping[str, frozenset[str]]
 """What flashdepot wrote by place: the identities that a file there may have (see :attr:`OutputFile.identity`)."""
@@ -202,17 +194,14 @@ def folder_errors(folder: Path, elsewhere: str) -> Iterator[None]:
     :param elsewhere: how the person at the keyboard names another folder, here and in the functions above.
     """
     try:
-        yield
+        with disk_errors(folder, elsewhere):
+            yield
     except (FileExistsError, NotADirectoryError) as error:
         named = path if (path := Path(error.filename or "")).is_absolute() else folder
         raise UsageError(
             f"{named} is {'a symbolic link' if named.is_symlink() else 'a file'}, where a folder was expected.",
             hint=f"Name a new or an empty folder: {elsewhere}",
         ) from error
-    except OSError as error:
-        if (explained := explain_disk_error(error, folder, elsewhere)) is None:
-            raise
-        raise explained from error
 
 
 def _require_regular(path: Path, status: os.stat_result, elsewhere: str) -> None:

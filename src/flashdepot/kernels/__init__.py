@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flashdepot.errors import UsageError, did_you_mean
+from flashdepot.errors import UsageError, not_one_of
 from flashdepot.kernels.fa2 import Fa2
 from flashdepot.kernels.fa3 import Fa3
 from flashdepot.kernels.fa4 import Fa4
@@ -32,10 +32,7 @@ def family_of(name: str) -> Family:
         if family.name == name:
             return family
     known = [family.name for family in FAMILIES]
-    raise UsageError(
-        f"'{name}' is not a family of kernels: there are {', '.join(known)}.{did_you_mean(name, known)}",
-        hint=f"Name one, or all of them: --families {ALL}",
-    )
+    raise not_one_of(name, "a family of kernels", known, hint=f"Name one, or all of them: --families {ALL}")
 
 
 def parse_families(text: str) -> frozenset[str]:

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 from packaging.version import InvalidVersion, Version
 
-from flashdepot.errors import IncompatibleError, UsageError, did_you_mean
+from flashdepot.errors import IncompatibleError, UsageError, not_one_of
 from flashdepot.files.documents import read_toml
 from flashdepot.kernels.actions import Compilers, cuda_actions
 from flashdepot.kernels.fa2.actions import UPSTREAM_FLAGS
@@ -317,10 +317,8 @@ def choose_kernels(crate: Path, words: str, line: CandleLine, version: str) -> t
         meant = [kernel for kernel in there if word == "all" or fnmatchcase(kernel.name, word)]
         if not meant:
             names = [kernel.name for kernel in there]
-            raise UsageError(
-                f"'{word}' is not one of candle's kernels that can be added: {', '.join(names)}.{did_you_mean(word, names)}",
-                hint="Name some, with * for any text, or: --candle-kernels all",
-            )
+            hint = "Name some, with * for any text, or: --candle-kernels all"
+            raise not_one_of(word, "one of candle's kernels that can be added", names, hint=hint)
         chosen.update(meant)
     if not chosen:
         raise UsageError("--candle-kernels names none.", hint="--candle-kernels all")

@@ -8,7 +8,7 @@ from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
-from flashdepot.errors import UsageError, did_you_mean
+from flashdepot.errors import UsageError, not_one_of
 from flashdepot.model.codec import FixedWord, Natural
 
 DEFAULT_FAMILY = "fa2"
@@ -136,17 +136,15 @@ def _choose(text: str, kind: type[_E], what: str) -> frozenset[_E]:
     words = [w for w in re.split(r"[,\s]+", text.strip().lower()) if w]
     for word in words:
         if word not in known:
-            raise UsageError(f"'{word}' is not a {what}: there are {', '.join(known)}.{did_you_mean(word, known)}")
+            raise not_one_of(word, f"a {what}", known)
     return frozenset(known[w] for w in words)
 
 
 def parse_profile(text: str) -> Profile:
     """Look a profile up by name; :raises UsageError: for a name that is not in :data:`PROFILES`."""
-    profile = PROFILES.get(text)
-    if profile is None:
-        suggestion = did_you_mean(text, PROFILES)
-        raise UsageError(f"'{text}' is not a profile: there are {', '.join(PROFILES)}.{suggestion}")
-    return profile
+    if text not in PROFILES:
+        raise not_one_of(text, "a profile", PROFILES)
+    return PROFILES[text]
 
 
 def parse_passes(text: str) -> frozenset[Pass]:

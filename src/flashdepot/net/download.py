@@ -65,8 +65,8 @@ def download(
     with disk_errors(destination.parent):
         waiting = f"Another process is fetching {name}: waiting for it."
         with lock_file(destination.with_name(f".{name}.lock.tmp"), lambda: on_note(waiting)) as held:
-            if remote.sha256 and destination.is_file() and sha256_file(destination) == remote.sha256:
-                return Downloaded(destination, remote.sha256, destination.stat().st_size, 0)
+            if there := already_there(remote, destination):
+                return there
             transfer = _Transfer(
                 remote, destination, session, timeout, on_progress or (lambda _done, _total: None), on_note
             )
@@ -76,6 +76,13 @@ def download(
             finally:
                 if remote.sha256 and not transfer.part.exists():
                     held.discard()  # anyone who still waits for it finds the file, or a digest decides
+
+
+def already_there(remote: Remote, destination: Path) -> Downloaded | None:
+    """The file that is to be fetched, where it is there already, by its digest."""
+    if remote.sha256 and destination.is_file() and sha256_file(destination) == remote.sha256:
+        return Downloaded(destination, remote.sha256, destination.stat().st_size, 0)
+    return None
 
 
 class _Origin(msgspec.Struct, frozen=True):

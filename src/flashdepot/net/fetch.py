@@ -80,10 +80,10 @@ def fetch_url(
 
     Credentials come from the address, from the user's indexes on the same server, or from ``.netrc``.
     """
-    from flashdepot.net.download import Downloaded, download  # noqa: PLC0415  (as above)
+    from flashdepot.net.download import already_there, download  # noqa: PLC0415  (as above)
 
-    if remote.sha256 and destination.is_file() and sha256_file(destination) == remote.sha256:
-        return Downloaded(destination, remote.sha256, destination.stat().st_size, 0)
+    if there := already_there(remote, destination):
+        return there
     require_network(f"Fetching {destination.name}")
     from flashdepot.net.transport import open_session, read_index_settings  # noqa: PLC0415
     from flashdepot.process.run import trace  # noqa: PLC0415

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from flashdepot.errors import UsageError, did_you_mean
+from flashdepot.errors import UsageError, not_one_of
 from flashdepot.facts.gpus import known_architectures, parse_architectures
 from flashdepot.kernels import ALL, FAMILIES, default_family, oldest_gpu, parse_families
 from flashdepot.model.limits import Compiling, joined
@@ -35,9 +35,7 @@ if TYPE_CHECKING:
 def library_request(**words: str | None) -> LibraryRequest:
     """Read a request; ``None`` says nothing. The names are those of :class:`LibraryRequest`."""
     if unknown := words.keys() - WORDS.keys():
-        word = min(unknown)
-        known = ", ".join(WORDS)
-        raise UsageError(f"'{word}' is not an option of a library: there are {known}.{did_you_mean(word, WORDS)}")
+        raise not_one_of(min(unknown), "an option of a library", WORDS)
     return LibraryRequest(**{name: WORDS[name].read(word) for name, word in words.items() if word is not None})
 
 
@@ -251,8 +249,7 @@ def require_known(table: Iterable[str], known: Sequence[str], path: Path, where:
     """Refuse a table with a key that it cannot have."""
     for key in table:
         if key not in known:
-            suggestion = did_you_mean(key, known)
-            raise UsageError(f"{path}: '{key}' is not a key {where}: there are {', '.join(known)}.{suggestion}")
+            raise UsageError(f"{path}: {not_one_of(key, f'a key {where}', known)}")
 
 
 def _read(asked: Mapping[str, Any], path: Path) -> LibraryRequest:

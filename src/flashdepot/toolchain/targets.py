@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from flashdepot.errors import FlashdepotError, UsageError, did_you_mean
+from flashdepot.errors import FlashdepotError, not_one_of
 from flashdepot.model.recipe import PrecompiledHeader, filled
 from flashdepot.model.target import LINUX, WINDOWS, LibraryNames, Platform, Version
 
@@ -275,8 +275,7 @@ def parse_target(text: str) -> TargetSpec:
     for target in TARGETS:
         if str(target) == text.strip().lower():
             return target
-    known = list(map(str, TARGETS))
-    raise UsageError(f"'{text}' is not a target: there are {', '.join(known)}.{did_you_mean(text, known)}")
+    raise not_one_of(text, "a target", map(str, TARGETS))
 
 
 def target_of(platform: Platform) -> TargetSpec:

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from flashdepot import __version__
-from flashdepot.errors import IntegrityError, UsageError, did_you_mean
+from flashdepot.errors import IntegrityError, not_one_of
 from flashdepot.files.disk import scratch_folder
 from flashdepot.files.user_files import new_file
 from flashdepot.model.wheel import OLDEST_PYTHON
@@ -92,10 +92,7 @@ def parse_names(text: str) -> list[Name]:
     words = [word.strip().replace("_", "-") for word in text.split(",") if word.strip()]
     for word in words:
         if word not in NAMES:
-            raise UsageError(
-                f"'{word}' is not a name that flashdepot can serve: there are {', '.join(NAMES)}."
-                f"{did_you_mean(word, NAMES)}"
-            )
+            raise not_one_of(word, "a name that flashdepot can serve", NAMES)
     return [NAMES[word] for word in dict.fromkeys(words)]
 
 
