@@ -51,6 +51,18 @@ def test_what_is_there_is_not_sent_again(pushed, maker, team, server) -> None:
     assert "PUT" not in {method for method, _ in server.seen}
 
 
+def test_a_dry_run_sends_nothing_and_says_what_a_push_then_does(maker, team, server) -> None:
+    maker.key()
+    manifest = maker.store()
+    planned = maker.push(team, manifest, dry_run=True)
+    assert "PUT" not in {method for method, _ in server.seen}
+    assert str(planned).endswith(" to send")
+    done = maker.push(team, manifest)
+    assert done.blobs > 0
+    assert replace(planned, planned=False) == done
+    assert str(maker.push(team, manifest, dry_run=True)) == str(maker.push(team, manifest))
+
+
 def test_records_are_written_after_all_blobs(pushed, server) -> None:
     puts = [path.partition("/")[0] for method, path in server.seen if method == "PUT"]
     assert puts == sorted(puts)

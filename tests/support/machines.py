@@ -240,8 +240,8 @@ class Party:
             self.depot, self.folder / "files", name=name, actions={record.name: record.action_key for record in records}
         )
 
-    def push(self, remote: RemoteSettings, *manifests: Manifest) -> Pushed:
-        return push(self.remotes(remote).all()[0], self.depot, manifests, Events())
+    def push(self, remote: RemoteSettings, *manifests: Manifest, **how: bool) -> Pushed:
+        return push(self.remotes(remote).all()[0], self.depot, manifests, Events(), **how)
 
     def fetch(self, *remotes: RemoteSettings, request: Request = REQUEST) -> Manifest | None:
         """What read-through gives; whatever it gives is whole."""

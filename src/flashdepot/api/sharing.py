@@ -56,6 +56,7 @@ def push(
     *,
     to: str | None = None,
     verify: bool = False,
+    dry_run: bool = False,
     depot: Depot,
     events: Events = SILENT,
 ) -> Mapping[str, Pushed]:
@@ -63,6 +64,7 @@ def push(
 
     :param to: the name of one remote; without it, all that are set to be pushed to.
     :param verify: read every blob that is there already, and write those again that have other bytes.
+    :param dry_run: only compare.
     :returns: by the name of the remote, what is there now and what had to be sent.
     :raises UsageError: when there is no such remote, or no key to sign with.
     :raises NetworkError: when a remote cannot be written; no record is there then whose blobs are not.
@@ -70,7 +72,7 @@ def push(
     remotes, done = remotes_of(depot, events), {}
     for remote in [remotes.named(to)] if to else require_pushed_to(remotes):
         require_reach(remote, "Pushing to")
-        done[remote.name] = push_to(remote, depot, manifests, events, verify=verify)
+        done[remote.name] = push_to(remote, depot, manifests, events, verify=verify, dry_run=dry_run)
     return done
 
 

@@ -27,8 +27,9 @@ from flashdepot.model.target import spell
 @click.argument("keys", metavar="[KEY]...", nargs=-1)
 @option("--to REMOTE  Only this remote.  [default: all that were added with --push]")
 @flag("--verify  Read all blobs that are there, and write wrong ones again.")
+@flag("--dry-run  Say what would be sent; send nothing.")
 @depot_option
-def push(keys: tuple[str, ...], to: str | None, depot: Depot, *, verify: bool) -> View:
+def push(keys: tuple[str, ...], to: str | None, depot: Depot, *, verify: bool, dry_run: bool) -> View:
     """Put libraries, and the units that they were made of, into a remote, signed with your key.
 
     Without a KEY, everything in the depot is pushed. What the remote already has is not sent again, but gets your
@@ -43,7 +44,7 @@ def push(keys: tuple[str, ...], to: str | None, depot: Depot, *, verify: bool) -
         raise UsageError(
             f"The depot {depot.root} has no library to push.", hint="Build one: flashdepot build --profile quick"
         )
-    done = sharing.push(manifests, to=to, verify=verify, depot=depot, events=terminal())
+    done = sharing.push(manifests, to=to, verify=verify, dry_run=dry_run, depot=depot, events=terminal())
     document = {
         name: {
             "libraries": pushed.libraries,
@@ -55,7 +56,8 @@ def push(keys: tuple[str, ...], to: str | None, depot: Depot, *, verify: bool) -
         }
         for name, pushed in done.items()
     }
-    return View({"pushed": document}, said=[f"{name}: {pushed}." for name, pushed in done.items()])
+    status = "planned" if dry_run else "pushed"
+    return View({"status": status, "pushed": document}, said=[f"{name}: {pushed}." for name, pushed in done.items()])
 
 
 @command("flashdepot depot pull --profile inference --arch 90", "flashdepot depot pull")

@@ -57,7 +57,10 @@ _Source = tuple[str, "Path | bytes"]
 
 
 class Pushed(msgspec.Struct, frozen=True):
-    """How many libraries and units are there now, and what was sent: blobs, ``repaired`` ones among them, bytes, records."""
+    """How many libraries and units are there now, and what was sent: blobs, ``repaired`` ones among them, bytes, records.
+
+    Of a push that is only ``planned``: what would be.
+    """
 
     libraries: int
     units: int
@@ -65,12 +68,13 @@ class Pushed(msgspec.Struct, frozen=True):
     bytes: int
     records: int
     repaired: int = 0
+    planned: bool = False
 
     def __str__(self) -> str:
-        sent = f"{counted(self.blobs, 'blob')} ({size(self.bytes)}) and {counted(self.records, 'record')} sent"
-        repaired = (
-            f", {counted(self.repaired, 'blob')} had other bytes there and were repaired" if self.repaired else ""
-        )
+        sent = f"{counted(self.blobs, 'blob')} ({size(self.bytes)}) and {counted(self.records, 'record')} "
+        sent += "to send" if self.planned else "sent"
+        repaired, done = counted(self.repaired, "blob"), "would be" if self.planned else "were"
+        repaired = f", {repaired} had other bytes there and {done} repaired" if self.repaired else ""
         said = sent if self.records or self.blobs else "all there already"
         return f"{counted(self.libraries, 'library')} and {counted(self.units, 'unit')}, {said}{repaired}"
 
@@ -83,11 +87,13 @@ def push(
     key: SigningKey | None = None,
     *,
     verify: bool = False,
+    dry_run: bool = False,
 ) -> Pushed:
     """Put libraries and their units there, signed; what is there already is not sent again.
 
     :param key: what to sign with; this user's, or none where the remote takes unsigned records, when it is not given.
     :param verify: read every blob that is there, and write those again that have other bytes.
+    :param dry_run: only compare.
     :raises UsageError: when there is no key; :raises IntegrityError: when a library is damaged. Nothing is sent then.
     :raises NetworkError: when the remote cannot be written; no record is there then whose blobs are not.
     """
@@ -111,7 +117,8 @@ def push(
             unit, names = UnitStatement.of(record)
             sources |= {record.object.digest: depot.blobs.verified_path(record.object.digest), unit.names: names}
             units.append((unit_place(record.intent_key), unit.payload()))
-    events.note(f"Pushing to {remote.name}: {counted(len(sources), 'blob')}, unless it is there already.")
+    if not dry_run:
+        events.note(f"Pushing to {remote.name}: {counted(len(sources), 'blob')}, unless it is there already.")
     longest = _SECONDS + sum(map(_length, sources.values())) / _SLOWEST
 
     def is_missing(blob: _Source) -> bool:  # as far as its size says
@@ -119,6 +126,9 @@ def push(
 
     def is_wrong(blob: _Source) -> bool:
         return remote.store.digest(blob_place(blob[0]), _length(blob[1])) != blob[0]
+
+    def is_new(record: tuple[str, bytes]) -> bool:
+        return _merged(remote, *record, key) is not None
 
     def put(blob: _Source) -> int:
         remote.store.write(blob_place(blob[0]), blob[1])
@@ -128,6 +138,10 @@ def push(
     missing = list(compress(blobs, each(blobs, is_missing, remote.name, seconds=longest)))
     there = [blob for blob in blobs if blob not in missing]
     wrong = list(compress(there, each(there, is_wrong, remote.name, seconds=longest))) if verify else []
+    if dry_run:
+        records = sum(each([*units, *libraries], is_new, remote.name, seconds=longest))
+        lengths = [_length(source) for _, source in (*missing, *wrong)]
+        return Pushed(len(manifests), len(units), len(lengths), sum(lengths), records, len(wrong), planned=True)
     sent = each([*missing, *wrong], put, remote.name, seconds=longest)
     records = _put_records(remote, units, key, longest)
     # Before the libraries, and again if another machine with this key has written its own meanwhile.
@@ -204,11 +218,16 @@ def _put_state(remote: OpenRemote, stands: Mapping[str, str], key: SigningKey | 
 
 def _put_record(remote: OpenRemote, place: str, payload: bytes, key: SigningKey | None) -> bool:
     """Have a record there with our signature; :returns: whether it had to be written."""
-    ours = Envelope(payload) if key is None else Envelope(payload).signed(key)
-    merged = merge(_found(remote, place), ours, lambda found: remote.trust.refusal(found) is None)
+    merged = _merged(remote, place, payload, key)
     if merged is not None:
         remote.store.write(place, write_envelopes(merged))
     return merged is not None
+
+
+def _merged(remote: OpenRemote, place: str, payload: bytes, key: SigningKey | None) -> list[Envelope] | None:
+    """What a file there should hold with our signature; ``None`` where it does."""
+    ours = Envelope(payload) if key is None else Envelope(payload).signed(key)
+    return merge(_found(remote, place), ours, lambda found: remote.trust.refusal(found) is None)
 
 
 def _found(remote: OpenRemote, place: str) -> list[Envelope]:
