@@ -13,11 +13,12 @@ import platformdirs
 import pytest
 
 from flashdepot.depot.layout import DepotLayout
-from flashdepot.errors import IntegrityError, MissingToolError
+from flashdepot.errors import IntegrityError, MissingToolError, UsageError
 from flashdepot.files.disk import (
     atomic_file,
     disk_errors,
     explain_disk_error,
+    make_link,
     protect,
     sha256_file,
     write_atomic,
@@ -25,7 +26,7 @@ from flashdepot.files.disk import (
 )
 from flashdepot.files.documents import read_json, write_json
 from flashdepot.files.trust import planted, user_cache, user_config
-from flashdepot.files.user_files import OutputFile, folder_errors
+from flashdepot.files.user_files import OutputFile, folder_errors, require_folder
 from support.tools import posix
 
 
@@ -112,6 +113,27 @@ def test_a_file_system_without_permissions_is_written_to_and_one_without_links_i
     assert caught.value.hint.endswith("name another folder: --out DIR")
     with pytest.raises(MissingToolError, match="has no symbolic links"):
         DepotLayout(tmp_path / "depot").prepare()
+
+
+@posix("a system that makes links, and an error that is Windows's")
+def test_a_user_who_may_make_no_links_on_windows_is_told_what_lets_him(tmp_path, monkeypatch):
+    class Refused(OSError):
+        winerror = 1314
+
+    def refusing(*_arguments, **_keywords):
+        raise Refused(errno.EINVAL, "A required privilege is not held by the client")
+
+    monkeypatch.setattr(os, "symlink", refusing)
+    with pytest.raises(MissingToolError, match="no symbolic links") as caught:
+        make_link(tmp_path / "lib.so", "lib.so.1")
+    assert "Developer Mode" in caught.value.hint
+
+
+@posix("a stand-in for a drive of Windows that is not there")
+def test_a_folder_on_a_drive_that_is_not_there_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(os.path, "lexists", lambda _path: False)
+    with pytest.raises(UsageError, match=f"{tmp_path} is nowhere: there is no /"):
+        require_folder(tmp_path, "--out DIR")
 
 
 @pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES, errno.EPERM])

@@ -8,7 +8,7 @@ import re
 import stat
 import time
 from collections.abc import Iterable, Iterator
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import msgspec
@@ -20,6 +20,7 @@ from flashdepot.depot.layout import (
     inside,
     is_leftover,
     key_of,
+    moment,
     move_if_unchanged,
     real_folders,
     remove,
@@ -55,7 +56,7 @@ def usage(depot: Depot) -> tuple[Usage, ...]:
         size = sum(new[key] for key in new.keys() - seen)
         seen.update(new)
         newest = max((status.st_mtime for status in found), default=None)
-        used = None if newest is None else datetime.fromtimestamp(newest, timezone.utc)
+        used = None if newest is None else moment(newest)
         return Usage(kind, len(counted), size, used)
 
     of_libraries = [blob for blob in blobs if key_of(blob) in needed]

@@ -11,6 +11,7 @@ import shlex
 import stat
 import time
 from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import NamedTuple
 
@@ -183,6 +184,11 @@ def move_if_unchanged(path: Path, seen: Fingerprint, destination: Path) -> bool:
     else:
         destination.rename(path)
     return False
+
+
+def moment(seconds: float) -> datetime:
+    """The time of a file; Windows's own conversion refuses one before 1970."""
+    return datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(seconds=seconds)
 
 
 def remove(path: Path) -> None:

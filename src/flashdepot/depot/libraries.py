@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from flashdepot.depot.blobs import Blobs
-from flashdepot.depot.layout import DepotLayout, inside, is_leftover, key_of, remove
+from flashdepot.depot.layout import DepotLayout, inside, is_leftover, key_of, moment, remove
 from flashdepot.errors import IntegrityError, MissingToolError, NewerError, UsageError
 from flashdepot.files.disk import disk_errors, hidden_sibling, make_link
 from flashdepot.files.documents import read_record, write_record
@@ -64,7 +64,7 @@ class Artifacts:
     def _read(self, path: Path) -> StoredArtifact | None:
         try:
             manifest, created = read_artifact(path)
-            return StoredArtifact(manifest, created, datetime.fromtimestamp(path.stat().st_mtime, timezone.utc))
+            return StoredArtifact(manifest, created, moment(path.stat().st_mtime))
         except FileNotFoundError:
             pass
         except NewerError as error:

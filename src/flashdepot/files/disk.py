@@ -183,7 +183,7 @@ def _replace(temporary: Path, path: Path) -> None:
 def make_folder(path: Path) -> None:
     """Make a folder and those above it, unless they are there, which nobody but their owner may write into."""
     if not path.is_dir():
-        if not path.parent.exists():
+        if not path.parent.exists() and path.parent != path:  # a drive that is not there
             make_folder(path.parent)
         with contextlib.suppress(FileExistsError):
             path.mkdir(mode=0o755)
@@ -228,13 +228,22 @@ def set_mode(file: Path | int, mode: int) -> None:
 
 
 def make_link(path: Path, target: str) -> None:
-    """Make a symbolic link; :raises OSError: with the folder, as EOPNOTSUPP, where the file system or Windows has none."""
+    """Make a symbolic link; :raises OSError: as EOPNOTSUPP, where the file system has none.
+
+    :raises MissingToolError: where Windows lets this user make none.
+    """
     try:
         path.symlink_to(target)
     except OSError as error:
-        if error.errno not in _LACKING and getattr(error, "winerror", None) != _NO_PRIVILEGE:
-            raise
-        raise OSError(errno.EOPNOTSUPP, "its file system has no symbolic links", str(path)) from error
+        if getattr(error, "winerror", None) != _NO_PRIVILEGE:
+            if error.errno not in _LACKING:
+                raise
+            raise OSError(errno.EOPNOTSUPP, "its file system has no symbolic links", str(path)) from error
+    if not path.is_symlink():  # wine makes none, and says that it did
+        raise MissingToolError(
+            "Windows lets this user make no symbolic links, and a library for Linux has some.",
+            hint="Turn on Developer Mode in Windows's settings, or take a library for Windows: --target windows-x86_64",
+        )
 
 
 def write_atomic(path: Path, data: bytes) -> None:

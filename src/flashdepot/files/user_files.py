@@ -180,7 +180,9 @@ def require_folder(folder: Path, elsewhere: str) -> None:
     """Before long work: raise what :func:`folder_errors` does of a folder that cannot be made or written; nothing is made."""
     with folder_errors(folder, elsewhere):
         path = Path(os.path.abspath(folder))  # noqa: PTH100  (links stay as they were typed)
-        nearest = next(place for place in (path, *path.parents) if os.path.lexists(place))
+        nearest = next((place for place in (path, *path.parents) if os.path.lexists(place)), None)
+        if nearest is None:  # on Windows, where drives and shares come and go
+            raise UsageError(f"{path} is nowhere: there is no {path.anchor}", hint=f"Name another folder: {elsewhere}")
         if not nearest.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(nearest))
         if not os.access(nearest, os.W_OK | os.X_OK):
