@@ -117,11 +117,11 @@ def test_a_file_system_without_permissions_is_written_to_and_one_without_links_i
 
 @posix("a system that makes links, and an error that is Windows's")
 def test_a_user_who_may_make_no_links_on_windows_is_told_what_lets_him(tmp_path, monkeypatch):
-    class Refused(OSError):
+    class RefusedError(OSError):
         winerror = 1314
 
     def refusing(*_arguments, **_keywords):
-        raise Refused(errno.EINVAL, "A required privilege is not held by the client")
+        raise RefusedError(errno.EINVAL, "A required privilege is not held by the client")
 
     monkeypatch.setattr(os, "symlink", refusing)
     with pytest.raises(MissingToolError, match="no symbolic links") as caught:

@@ -1,4 +1,5 @@
 import os
+import shlex
 import subprocess
 import sys
 import sysconfig
@@ -6,12 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from flashdepot.diagnose.python_checks import command_for_torch
 from flashdepot.errors import UsageError
-from flashdepot.host.python_environment import choose_python, chosen_environment, look_for_python
+from flashdepot.host.probe import this_platform
+from flashdepot.host.python_environment import choose_python, chosen_environment, get_installer, look_for_python
 from flashdepot.model.codec import plain, read
 from flashdepot.model.environment import Accelerator, PythonEnvironment, Torch
 from flashdepot.model.target import Architecture, Version
 from support.tools import posix
+from support.venvs import make_environment
 
 OLD_ABI = b"\x7fELF..._ZNSt7__cxx1112basic_stringIcE\0_ZN3c105ErrorC2ENS_14SourceLocationESs\0"
 NEW_ABI = b"\x7fELF..._ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcE\0"
@@ -197,6 +201,21 @@ def test_an_environment_that_a_tool_keeps_for_flashdepot_is_nobodys_project(
     chosen = choose_python(None, {}, tmp_path)
     assert chosen.program is None
     assert f"no .venv is here or above, and {keeper} keeps flashdepot's own for itself" in chosen.why
+
+
+@posix("quotes of sh")
+def test_what_is_printed_for_an_environment_can_be_pasted_whatever_its_folder_is_called(tmp_path) -> None:
+    root = tmp_path / "Anna's $HOME (1)"
+    make_environment(root, with_pip=False)
+    found, _ = look_for_python(str(root))
+    assert found is not None
+    assert get_installer(found).endswith(found.command("-m", "ensurepip"))
+    done = subprocess.run(
+        ["/bin/sh", "-c", found.command("-c", "print('right')")], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "right\n"
+    assert shlex.split(command_for_torch(found, this_platform()))[-2:] == ["--upgrade", "torch"]
+    assert str(found.executable) in shlex.split(command_for_torch(found, this_platform()))
 
 
 def test_what_is_not_an_interpreter_is_wrong_usage(tmp_path) -> None:

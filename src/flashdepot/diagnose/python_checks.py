@@ -10,6 +10,7 @@ from flashdepot.fit.rules import ask, judge_torch_driver, judge_torch_gpus, torc
 from flashdepot.host.python_environment import get_installer
 from flashdepot.model.diagnosis import Diagnosis
 from flashdepot.model.environment import PythonEnvironment, Torch
+from flashdepot.model.limits import joined, removing
 from flashdepot.model.target import Platform, Version
 from flashdepot.model.wheel import IMPORTED, OLDEST_PYTHON, OLDEST_TORCH
 
@@ -189,17 +190,19 @@ def _builds(python: PythonEnvironment) -> Iterator[Diagnosis]:
     elif two and not version:
         seen = f"{two[0]} belongs to no installed flash-attn."
         why = "Python imports it no matter what is installed, and it may be of another PyTorch."
-        yield warning("extension-version-mixup", seen, why, f"Delete it: rm {two[0]}")
+        yield warning("extension-version-mixup", seen, why, f"Delete it: {removing(two[0])}")
     elif version:
         why = "An installation replaces it."
         yield note("extension-version-mixup", f"flash-attn {version} is installed.", why, "Nothing needs to be done.")
     if len(two) > 1:
         seen = f"There are {len(two)} modules flash_attn_2_cuda: {', '.join(two)}."
-        yield warning("extension-version-mixup", seen, "Python takes the first.", f"Delete the others: rm {two[1]}")
+        yield warning(
+            "extension-version-mixup", seen, "Python takes the first.", f"Delete the others: {removing(*two[1:])}"
+        )
     if first := next((e.path for e in python.extensions if e.module == "flash_attn_cuda"), None):
         seen = f"{first} is a module of flash-attn 1."
         why = "Version 2 does not use it; code for version 1 would."
-        yield note("extension-version-mixup", seen, why, f"If nothing needs it: rm {first}")
+        yield note("extension-version-mixup", seen, why, f"If nothing needs it: {removing(first)}")
 
 
 def command_for_torch(python: PythonEnvironment, platform: Platform) -> str:
@@ -213,8 +216,8 @@ def _install(python: PythonEnvironment, *arguments: str) -> str:
         return f"In an environment of your own: .venv/bin/python -m pip install {' '.join(arguments)}"
     if "pip" in python.packages:
         words = ("--force-reinstall" if a == "--reinstall" else a for a in arguments)
-        return f"{python.executable} -m pip install {' '.join(words)}"
-    return f"uv pip install --python {python.executable} {' '.join(arguments)}"
+        return python.command("-m", "pip", "install", *words)
+    return joined(["uv", "pip", "install", "--python", python.executable, *arguments])
 
 
 def _replace_torch(python: PythonEnvironment, build: str) -> str:
@@ -222,4 +225,4 @@ def _replace_torch(python: PythonEnvironment, build: str) -> str:
 
 
 def _of_cuda(command: str, build: str) -> str:
-    return f"{command}, from PyTorch's own index for {build} (pytorch.org, 'Get started', names it)"
+    return f"With the URL of PyTorch's own index for {build} ('Get started' on pytorch.org shows it): {command} --index-url URL"

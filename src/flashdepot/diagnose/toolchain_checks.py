@@ -12,6 +12,7 @@ from flashdepot.errors import FlashdepotError, IncompatibleError, MissingToolErr
 from flashdepot.facts.gpus import BUILD_TOOLS, choose_sass, codes_of
 from flashdepot.model.diagnosis import Diagnosis
 from flashdepot.model.host import CudaToolkit
+from flashdepot.model.limits import joined
 from flashdepot.model.request import AnyCuda
 from flashdepot.toolchain.choose import OLDEST_CUDA, asks_machine, foresee_toolchain
 from flashdepot.toolchain.wheels import provides
@@ -174,7 +175,7 @@ def places(case: Case) -> Iterator[Diagnosis]:
         class_id, (_, why) = next(
             (row for row in _OF_PLACES.items() if name in row[1][0].split()), list(_OF_PLACES.items())[-1]
         )
-        fix = f"mkdir -p {value}" if name == "TMPDIR" else f"unset {name}, or set it to what is there"
+        fix = joined(["mkdir", "-p", value]) if name == "TMPDIR" else f"unset {name}, or set it to what is there"
         yield warning(class_id, f"{name} is '{value}', which is not there.", why, fix)
 
 

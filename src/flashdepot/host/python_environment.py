@@ -15,6 +15,7 @@ from flashdepot.errors import FlashdepotError, UsageError
 from flashdepot.files.trust import planted
 from flashdepot.model.codec import read
 from flashdepot.model.environment import PythonEnvironment
+from flashdepot.model.limits import joined
 from flashdepot.process.run import ask_python
 
 _SCRIPT = Path(__file__).with_name("python_facts.py")
@@ -92,7 +93,7 @@ def chosen_environment(environment: PythonEnvironment | None) -> str:
 
 def get_installer(python: PythonEnvironment) -> str:
     """How an environment gets an installer. The embeddable Python has no ensurepip."""
-    return "Install uv." if python.embedded else f"Install uv, or: {python.executable} -m ensurepip"
+    return "Install uv." if python.embedded else f"Install uv, or: {python.command('-m', 'ensurepip')}"
 
 
 def probe_python(program: Path) -> PythonEnvironment:
@@ -129,7 +130,7 @@ def _nearest(folder: Path, name: str) -> ChosenPython | None:
             continue
         for path in (venv, found.parent, found, venv / "pyvenv.cfg"):
             if path.is_file() | path.is_dir() and (reason := planted(path)):
-                why = f"{path} is not trusted, because {reason}; to use it anyway, name it: --python {venv}"
+                why = f"{path} is not trusted, because {reason}; to use it anyway, name it: --python {joined([venv])}"
                 return ChosenPython(None, why)
         return ChosenPython(found, f"the nearest {name}")
     return None

@@ -31,6 +31,7 @@ from flashdepot.install.present import (
 from flashdepot.kernels import oldest_gpu
 from flashdepot.model.environment import PythonEnvironment
 from flashdepot.model.host import HostRecord
+from flashdepot.model.limits import joined
 from flashdepot.net.fetch import offline
 from flashdepot.process.run import ask_python, run, run_python
 from flashdepot.prove.environment import run_script
@@ -110,7 +111,7 @@ def _run(
         said = "\n  ".join(done.output.strip().splitlines()[-_LINES_SHOWN:])
         raise refused(
             f"{name} did not install {what} into {environment.prefix}; it said:\n  {said}",
-            hint=f"The environment is as it was. The command was: {' '.join(done.arguments)}",
+            hint=f"The environment is as it was. The command was: {joined(done.arguments)}",
         )
 
 
@@ -156,7 +157,7 @@ def _missing(new: Iterable[Distribution], there: dict[str, str], environment: Py
                 raise IncompatibleError(
                     f"{name} requires {required}, and {environment.prefix} has {required.name} {found}.",
                     hint=f"Nothing was changed. If nothing else needs {required.name} {found}, replace it: "
-                    f"{environment.executable} -m pip install '{required}'",
+                    f"{environment.command('-m', 'pip', 'install', str(required))}",
                 )
     return list(missing.values())
 
@@ -235,7 +236,7 @@ def verify_import(environment: PythonEnvironment, version: str) -> Imported:
         raise IntegrityError(
             f"flash_attn {version} was installed into {environment.prefix} and does not import there: "
             f"{answer.last_words}.",
-            hint=f"The environment is as it was. See whether torch works: {environment.executable} -c 'import torch'",
+            hint=f"The environment is as it was. See whether torch works: {environment.command('-c', 'import torch')}",
         )
     seen = answer.document
     inside = all(_is_inside(environment, seen[name]) for name in ("module", "package"))

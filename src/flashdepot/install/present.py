@@ -22,6 +22,7 @@ from flashdepot.files.folders import sha256_files
 from flashdepot.model.diagnosis import Diagnosis, Severity, Verdict
 from flashdepot.model.environment import PythonEnvironment
 from flashdepot.model.host import HostRecord
+from flashdepot.model.limits import joined
 from flashdepot.model.wheel import FLASH_ATTN, in_record
 from flashdepot.resolve.facts import facts_of
 from flashdepot.resolve.wheel_files import WheelFile
@@ -45,7 +46,7 @@ def require_no_obstacle(findings: Sequence[Diagnosis], python: Path, on_warning:
     blockers = [finding for finding in findings if finding.verdict is Verdict.MISFIT]
     if blockers:
         first, more = blockers[0], len(blockers) - 1
-        others = f"\n{more} more: flashdepot doctor install --python {python}" if more else ""
+        others = f"\n{more} more: flashdepot doctor install --python {joined([python])}" if more else ""
         kind = (
             IncompatibleError if any(finding.severity is Severity.MISFIT for finding in blockers) else MissingToolError
         )

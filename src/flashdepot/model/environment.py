@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from flashdepot.errors import UsageError
 from flashdepot.model.codec import FixedWord
+from flashdepot.model.limits import joined
 from flashdepot.model.target import Architecture, Platform, Version
 from flashdepot.model.wheel import Interpreter
 
@@ -137,6 +138,10 @@ class PythonEnvironment(msgspec.Struct, frozen=True, rename={"purelib": "site"})
     library: Path | None = None
     found_by: str = ""
     embedded: bool = False
+
+    def command(self, *words: str) -> str:
+        """The line that starts its interpreter with these words, in a shell of this system."""
+        return joined([self.executable, *words])
 
     @property
     def is_system(self) -> bool:

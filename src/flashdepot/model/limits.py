@@ -128,6 +128,6 @@ def quoted_for_windows(word: str) -> str:
     return '"' + re.sub(r'(\\*)("|$)', lambda found: 2 * found[1] + ('\\"' if found[2] else ""), word) + '"'
 
 
-def removing(path: object) -> str:
-    """The command that removes a file."""
-    return joined(["del" if os.name == "nt" else "rm", path])
+def removing(*paths: object) -> str:
+    """The command that removes files."""
+    return joined(["del" if os.name == "nt" else "rm", *paths])
