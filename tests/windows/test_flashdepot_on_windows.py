@@ -25,6 +25,9 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
+        ("remote add team file://server/share/flash", 0, "Added: team         file://server/share/flash"),
+        (r"get --out Q:\nowhere\lib", 2, "is nowhere: there is no Q:"),
+        (r"get --out \\server\share\lib", 2, r"there is no \\server\share"),
         ("--version", 0, f"flashdepot {flashdepot.__version__}"),
         ("host", 0, "windows-x86_64"),
         ("depot init", 0, "depot"),

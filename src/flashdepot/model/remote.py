@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import os
 import re
 from datetime import date
 from typing import Any
@@ -145,7 +146,8 @@ def _require_address(url: str) -> None:
         )
     if parts.query or parts.fragment:
         raise ValueError(f"'{url[:100]}' has a query or a fragment, and a remote is a folder")
-    if parts.scheme == "file" and (parts.netloc or not parts.path.startswith("/")):
+    elsewhere = parts.netloc and os.name != "nt"  # where file://SERVER/SHARE is a share of the network
+    if parts.scheme == "file" and (elsewhere or not parts.path.startswith("/")):
         raise ValueError(f"'{url[:100]}' is not an absolute path: expected file:///DIR")
     if parts.scheme != "file" and not parts.netloc:
         raise ValueError(f"'{url[:100]}' names no server or bucket")

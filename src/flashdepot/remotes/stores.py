@@ -172,7 +172,8 @@ class FolderBackend:
     """Files in a folder of this machine. obstore's LocalStore reads and writes through links in it (0.12.1)."""
 
     def __init__(self, remote: RemoteSettings) -> None:
-        self._root = Path(url2pathname(urlsplit(remote.url).path))
+        parts = urlsplit(remote.url)
+        self._root = Path(url2pathname(f"//{parts.netloc}{parts.path}" if parts.netloc else parts.path))
         self._swept = False
 
     def open(self, name: str, start: int) -> Opened:
