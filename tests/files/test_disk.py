@@ -116,7 +116,7 @@ def test_a_file_system_without_permissions_is_written_to_and_one_without_links_i
 
 
 @posix("a system that makes links, and an error that is Windows's")
-def test_a_user_who_may_make_no_links_on_windows_is_told_what_lets_him(tmp_path, monkeypatch):
+def test_what_lets_a_user_make_links_on_windows_is_said(tmp_path, monkeypatch):
     class RefusedError(OSError):
         winerror = 1314
 
