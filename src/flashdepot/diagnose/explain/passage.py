@@ -2,6 +2,9 @@
 
 A cause is claimed only from a program's own line. The same words stand in source, comments, guides, messages of commits
 and stories; there the lines around are source or sentences, or the line is a heading or a row of a table.
+
+Programs say what must be and what was expected, and leave out articles; persons write of themselves, of this and that,
+and ask. What a word says for a person is data, ``voices`` of ``sentences.toml``: weights of a logistic regression, rounded.
 """
 
 from __future__ import annotations
@@ -13,8 +16,8 @@ from enum import IntEnum
 import msgspec
 
 from flashdepot.diagnose.explain.lines import begin_of_line, end_of_line, strip_prefixes
+from flashdepot.diagnose.explain.rules import SENTENCES
 from flashdepot.diagnose.explain.source import is_code, is_comment, is_shown
-from flashdepot.diagnose.explain.speech import QUOTED, asks, is_sentence, personal
 
 _READ = 600
 """Bytes before a match, of it and behind it that are read: a longer line has other sentences there."""
@@ -53,6 +56,24 @@ _PROGRAMS = re.compile(
     r"|={5,} \S|[A-Z][\w ]+ \(core dumped\)"
 )
 """How a line begins that a program printed: with its name, a level, a place in its source, or a time."""
+
+_QUOTED = re.compile(r"`+[^`\n]*`+|\"[^\"\n]*\"|(?<!\w)'[^'\n]*'(?!\w)")
+
+_PLAIN_WORDS = 5
+"""Plain words that a sentence has."""
+
+_WEIGHTS = {word: int(weight) for weight, words in SENTENCES.voices.items() for word in words.split()}
+_WORD = re.compile(r"\b[A-Za-z][a-z]*(?:'[a-z]+)?\b")
+_PLAIN = re.compile(r"(?<![\w./\\-])[A-Za-z][a-z']*(?![\w/\\(\[=.-]\w|[\w/\\(\[=])")
+"""A plain word: not a name, path, number or key of a program."""
+_IDENTIFIER = re.compile(r"[A-Za-z]_[A-Za-z]|::|[/\\=(){}<>\[\]|]|\w\.\w|[a-z][A-Z]")
+_ASKS = re.compile(r"\?\W*$")
+_CHANGES = re.compile(r" \(#\d+\)\s*$")
+"""How the title of a commit ends."""
+_IDEOGRAPHS = re.compile(r"[\u4e00-\u9fff\u3040-\u30ff]{2}[^\x00-\x7f]{4,}")
+_OF_ONESELF = re.compile(r"(?:^|[\s(,*])I(?:'\w+)? [a-z]")
+_STOPS = re.compile(r"[a-z)]\.\s*$")
+_COLON = re.compile(r"\w: ")
 
 
 class Voice(IntEnum):
@@ -97,7 +118,7 @@ class Passages(msgspec.Struct):
         line, heading = before + found + behind, _HEADING.match(before + found) is not None
         states = [one.start() for one in _STATES.finditer(line, 0, len(before) + len(found))]
         alone, title = begin == 0 and end + 1 >= len(text), begin == 0 and heading
-        inside = (one.span() for one in QUOTED.finditer(line))
+        inside = (one.span() for one in _QUOTED.finditer(line))
         quoted = any(first <= len(before) and len(before) + len(found) <= last for first, last in inside)
         if not (alone or title) and self._is_among_others(begin, states=bool(states), in_step=in_step):
             said = strip_prefixes(line.lstrip(" #/*").encode())
@@ -106,10 +127,10 @@ class Passages(msgspec.Struct):
             return Voice.DOUBTFUL if raised else Voice.WRITTEN
         if states or before.endswith(": "):
             quoting = line[: states[-1]] if states else before
-            return Voice.DOUBTFUL if personal(quoting.rstrip(" :")) >= _DOUBTFUL else Voice.PRINTED
-        if sentence and not (alone or (heading and not asks(line)) or _is_programs(line)):
+            return Voice.DOUBTFUL if _personal(quoting.rstrip(" :")) >= _DOUBTFUL else Voice.PRINTED
+        if sentence and not (alone or (heading and not _asks(line)) or _is_programs(line)):
             return Voice.WRITTEN
-        around = min(personal(line), personal(f"{before} {behind}"))
+        around = min(_personal(line), _personal(f"{before} {behind}"))
         if around >= (_RETOLD if quoted else _WRITTEN) and not in_step:
             return Voice.DOUBTFUL if _is_programs(line) and not heading else Voice.WRITTEN
         return Voice.DOUBTFUL if heading or ((alone or quoted) and around >= _DOUBTFUL) else Voice.PRINTED
@@ -181,7 +202,7 @@ class Passages(msgspec.Struct):
         comment = begin and is_comment(line) and self.text[following : following + 1] not in (b"\n", b"")
         if comment or is_code(strip_prefixes(line.encode()), before):
             return _Kind.SOURCE
-        return _Kind.SENTENCE if is_sentence(line) else _Kind.OUTPUT
+        return _Kind.SENTENCE if _is_sentence(line) else _Kind.OUTPUT
 
     def _line(self, begin: int) -> str:
         return self.text[begin : min(end_of_line(self.text, begin), begin + _LOOKED_AT)].decode(errors="ignore")
@@ -200,3 +221,24 @@ def _is_source(kinds: list[_Kind], *, errs: bool) -> bool:
 def _is_programs(line: str) -> bool:
     """Whether a line begins as a program's does."""
     return any(map(_PROGRAMS.match, (line, strip_prefixes(line.encode()))))
+
+
+def _personal(line: str) -> float:
+    """The sum of the weights of a line's own words, those of what it quotes left out: usually below 2 for a program's."""
+    said = _QUOTED.sub(" ", line)
+    total: float = sum(_WEIGHTS.get(word, 0) for word in set(_WORD.findall(said.lower())))
+    total += 6 * bool(_ASKS.search(said) or _IDEOGRAPHS.search(said) or _CHANGES.search(said)) + 4 * bool(
+        _OF_ONESELF.search(said)
+    )
+    total += bool(_STOPS.search(said)) - 2 * bool(_COLON.search(said))
+    return total - min(2, sum(map(bool, map(_IDENTIFIER.search, said.split())))) / 2
+
+
+def _asks(line: str) -> bool:
+    """Whether a line is a question."""
+    return _ASKS.search(line) is not None
+
+
+def _is_sentence(line: str) -> bool:
+    """Whether a person wrote a line of several words."""
+    return line.count(" ") >= _PLAIN_WORDS - 1 and len(_PLAIN.findall(line)) >= _PLAIN_WORDS and _personal(line) >= 1

@@ -26,11 +26,12 @@ class _Sentence(msgspec.Struct, frozen=True):
         """Its patterns for one thing, or for several by their names."""
         things = thing if isinstance(thing, Mapping) else {self.of[0]: thing}
         words = {**common, **self.words, **things}
+        return [_filled(pattern, words) for pattern in self.patterns]
 
-        def filled(text: str) -> str:
-            return re.sub(r"@(\w+)@", lambda found: filled(words[found[1]]), text)
 
-        return [filled(pattern) for pattern in self.patterns]
+def _filled(text: str, words: Mapping[str, str]) -> str:
+    """A pattern with other texts in place of their names between two ``@``."""
+    return re.sub(r"@(\w+)@", lambda found: _filled(words[found[1]], words), text)
 
 
 class Sentences(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -121,7 +122,7 @@ _Patterns = tuple[Pattern, ...]
 class LogRule(msgspec.Struct, frozen=True, eq=False, kw_only=True, forbid_unknown_fields=True):
     """One class of failures, or one case of it: what needs other advice than the rest of the class.
 
-    ``patterns`` show it, in a step of one of its ``phases``, or where the log does not say what ran; ``in_step`` ones only
+    ``patterns`` show it, with ``@word@`` for a text of the sentences' words, in a step of one of its ``phases``, or where the log does not say what ran; ``in_step`` ones only
     where it does. With ``installers`` it must not be another one that began the work. ``likely`` ones only suggest it, where the deciding line was left out of the
     log: they count when nothing is certain; ``listed`` ones are as often a program's own fault, and the class is then listed and not named. With ``context``, lower-case texts, the rule holds only if one of them is in the
     log; with ``unless``, only if none is. ``@field`` among them stands for all texts of the field that flashdepot is of,
@@ -211,7 +212,7 @@ class LogRule(msgspec.Struct, frozen=True, eq=False, kw_only=True, forbid_unknow
         fields["patterns"] = [*data.get("patterns", ()), *_sentences(data)]
         for name in ("context", "unless"):
             fields[name] = [text for item in data.get(name, ()) for text in _texts(item)]
-        return msgspec.convert(fields, cls, dec_hook=lambda _, text: Pattern.parse(text))
+        return msgspec.convert(fields, cls, dec_hook=lambda _, text: Pattern.parse(_filled(text, SENTENCES.words)))
 
 
 def _texts(item: str) -> tuple[str, ...]:
