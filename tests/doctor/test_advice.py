@@ -362,6 +362,11 @@ MARCH = "cc1plus: note: valid arguments to '-march=' switch are: nocona znver1 n
         ("csrc/include/attn/utils.h", "", "make", "a.cpp:1:10: fatal error: attn/utils.h: No such file or directory\n", 'export CPATH="$PWD/csrc/include'),
         ("python_embeded/python311._pth", "python311.zip\n", "pip install x", "C:\\python_embeded\\python.exe: No module named pip\n", r"printf 'python311.zip\r\n.\r\nLib\\site-packages\r\nimport site\r\n' > python_embeded/python311._pth"),
         ("cuda/fa_cuda.dll", "", "python -c 'import fa'", "ImportError: DLL load failed while importing _C: Module not found.\n", "cp cuda/fa_cuda.dll fa"),
+        ("requirements.txt", "numpy<2\nx\n", "uv pip install -r requirements.txt", "error: No solution found when resolving dependencies\n  cause: Because x==1 depends on numpy>=2 and you require numpy<2, we can conclude that\n", "sed -i.bak '1s|.*|numpy|' requirements.txt"),
+        ("requirements.txt", "torch=2.1\n", "pip install -r requirements.txt", "ERROR: Invalid requirement: 'torch=2.1': Expected end or semicolon\n", "sed -i.bak '1s|.*|torch==2.1|' requirements.txt"),
+        ("CMakeLists.txt", "add_compile_options(-Wall -Werror)\n", "cmake --build build", "a.cpp:1:1: error: unused variable 'x' [-Werror=unused-variable]\n", "sed -i.bak '1s|.*|add_compile_options(-Wall )|' CMakeLists.txt"),
+        ("k.cpp", "", "make", "k.cpp:1:1: error: 'uint8_t' was not declared\nk.cpp:1:1: note: 'uint8_t' is defined in header '<cstdint>'; did you forget to '#include <cstdint>'?\n", "sed -i.bak '1i #include <cstdint>' k.cpp"),
+        ("lib/cmake/AttnConfig.cmake", "", "cmake -B build", 'CMake Error at CMakeLists.txt:3 (find_package):\n  Could not find a package configuration file provided by "Attn" with any of\n  the following names:\n\n    AttnConfig.cmake\n', 'export Attn_DIR="$PWD/lib/cmake"'),
         ("uv.lock", "", "uv sync", "error: Failed to download `fa==2`\n  cause: Hash mismatch for `fa==2`\n", "uv lock --upgrade-package fa "),
     ],
 )  # fmt: skip
@@ -388,6 +393,11 @@ def test_what_is_set_here_and_made_the_tool_do_it_is_in_the_first_command(
 ) -> None:
     monkeypatch.setenv(name, value)
     assert carried(log, command, NO_ENVIRONMENT, tmp_path).startswith(said)
+
+
+def test_where_pins_conflict_the_command_is_said_without_them() -> None:
+    log = "$ conda create -n a python=3.12 'pytorch<2.5'\nLibMambaUnsatisfiableError: Encountered problems while solving\n"
+    assert first(log).fix[0].startswith("conda create -n a python 'pytorch' ")
 
 
 def test_a_limit_of_the_shell_is_lifted(tmp_path, monkeypatch) -> None:

@@ -61,6 +61,7 @@ class UserProject:
         listed = _WORD.findall(groups.get("accepted", "")) or list(self._keys(given, groups))
         accepted = list(dict.fromkeys(word.strip(".") for word in listed if word not in ("or", "and", "one", "of")))
         meant, refused, option = (groups.get(name, "") for name in ("meant", "refused", "option"))
+        meant = meant or groups.get("good", "")
         if meant and not refused and not option:
             words = [*re.split(r"[\s,=]+", self.failed), *re.split(r"[\s'\"`,]+", self.settings.said)]
             refused = nearest(meant, [word for word in words if word not in (meant, "")], _ALIKE)
@@ -77,6 +78,39 @@ class UserProject:
         return written or (
             "" if self.failed else f"{option}{new} in place of {option}{refused or 'what it has'}   # {there}"
         )
+
+    def _replace(self, given: str, groups: Mapping[str, str]) -> str:
+        """Other words, or none, in place of some that the files or the command have."""
+        old, _, new = _filled(given, groups).partition(" ")
+        words = re.compile(
+            rf"(?<![\w-]){re.escape(old)}(?:{re.escape(groups['option'])}|(?![\w=-]))"
+            if "option" in groups
+            else rf"(?<![\w-]){re.escape(old)}(?![\w=-])"
+        )
+        return self._written(words, new, f"{new} in place of {old}" if new else f"without {old}")
+
+    def _include(self, _given: str, groups: Mapping[str, str]) -> str:
+        """A header that a file needs and does not include: in the file, or, where it is another's, for every file."""
+        header, file = groups["header"], groups["file"]
+        if file.startswith("/") or not self.files.find(_plain(file)):
+            return f"export CXXFLAGS='-include {header}'   # {file} needs it and does not include it; then from an empty build folder"
+        return f"sed -i.bak '1i #include <{header}>' {file}   # {file} needs it; then the same command"
+
+    def _wheel(self, _given: str, groups: Mapping[str, str]) -> str:
+        """The wheel of the same release for this Python and system, where it is next to the one that is for another."""
+        place, _, name = groups["file"].rpartition("/")
+        python = self.shell.host.python if self.shell.host else None
+        tag = "cp{}{}".format(*python.version.numbers[:2]) if python else "-"
+        folders = [f"{_plain(place)}/"] if place else ["", "*/", "~/Downloads/"]
+        found = (path for folder in folders for path in self.files.find(f"{folder}{_plain(name.split('-')[0])}-*.whl"))
+        system = "win" if os.name == "nt" else "linux"
+        fits = [
+            path for path in found if (f"-{tag}-" in path or "-py3-" in path) and (system in path or "-any" in path)
+        ]
+        asked = re.compile(rf"\S*{re.escape(name)}")
+        if not (there := next((path for path in fits if not path.endswith(name)), "")):
+            return ""
+        return f"{asked.sub(shlex.quote(there), self.failed) if self.failed else f'pip install {shlex.quote(there)}'}   # the one of this Python and system"
 
     def _written(self, old: re.Pattern[str], new: str, remark: str, own: Sequence[str] = _OWN) -> str:
         """What has ``new`` where ``old`` is: the failed command, a variable, or a line of a file of settings or of the project."""
@@ -241,7 +275,8 @@ class UserProject:
         """The failed command with the place where a file is that it names and that is not there; or the command that looks for it."""
         name = groups["file"].replace("\\", "/").rpartition("/")[2]
         word = next((word for word in self.failed.split() if word.rpartition("/")[2] == name), "")
-        if not name or not self.files.here or self.files.find(_plain(word or groups["file"])):
+        set_here = any(groups["file"] in value for value in self.shell.variables.values())
+        if not name or not self.files.here or set_here or self.files.find(_plain(word or groups["file"])):
             return ""
         places = (
             f"{folder}{_plain(name)}" for folder in ("", "*/", "*/*/", "*/*/*/", "../", "../*/", "~/", "~/Downloads/")
@@ -249,6 +284,13 @@ class UserProject:
         there = next((path for pattern in places for path in self.files.find(pattern)), "")
         if there and word:
             return f"{self.failed.replace(word, shlex.quote(there))}   # {name} is there"
+        own = (
+            self._written(re.compile(rf"(?<![\w/-]){re.escape(groups['file'])}(?![\w-])"), there, f"{name} is there")
+            if there
+            else ""
+        )
+        if own:
+            return own
         if there:
             return f"ls -l {shlex.quote(there)}   # {name} is there: name it so, or run the command in its folder"
         like = nearest(name, [path for path in self.files.find("*") if Path(path).suffix == Path(name).suffix], _ALIKE)
@@ -278,8 +320,10 @@ class UserProject:
         )
         place = next((path for path in found if "CMakeFiles" not in path), "")
         folder = place[: -len(name) - 1] if "file" in groups else str(Path(place).parent)
+        variable, flag = _filled(given, groups), "-L native=" if given == "RUSTFLAGS" else ""
+        kept = f"${{{variable}:+:${variable}}}" if variable.endswith("PATH") else ""
         return (
-            f'export {given}="$PWD/{folder}${{{given}:+:${given}}}"   # {place} is there; then the same command'
+            f'export {variable}="{flag}$PWD/{folder}{kept}"   # {place} is there; then the same command'
             if place
             else ""
         )

@@ -57,6 +57,8 @@ _IN_LINE = {
 _REQUIREMENT = re.compile(
     r"(?<![\w.-])([A-Za-z][\w.-]*(?:\[[\w,]+\])?(?: ?(?:[<>=!~]=|[<>]) ?\d[\w.*]*,?)+)(?=['\"`\s;:.)]|$)"
 )
+_PIN = re.compile(r"(?<=[ '\"])([A-Za-z][\w.-]*(?:\[[\w,-]+\])?)(?:[=<>!~]=?\d[^\s'\"]*)")
+"""A package in a command, with the versions that it may have."""
 _LOCAL = re.compile(r"\b([A-Za-z][\w.-]*==\d[\w.]*)\+\w")
 _VERSIONS = re.compile(
     r"\(from versions: (?:.*, )?(\d[\w.]*)\)|candidate versions found which didn.t match: (\d[\w.]*)"
@@ -182,7 +184,12 @@ def values_of(hit: Hit, outcome: RuleOutcome, package: Package, tool: str, shell
         values["python_headers"] = shlex.quote(headers)
     if hit.step and hit.step.installer in ("pip", "uv") and package.name not in _OF_TORCH:
         values["wheeled"] = package.name
-    values["again"] = failed_command(outcome, tool) or _usual_command(tool, package)
+    if not outcome.windows:
+        values.pop("windows", "")  # what only Windows lacks
+    failed = failed_command(outcome, tool)
+    if (unpinned := _PIN.sub(r"\1", failed)) != failed:
+        values["unpinned"] = unpinned
+    values["again"] = failed or _usual_command(tool, package)
     values["for_gpu"] = _for_gpu(values, tool, package)
     if outcome.windows:
         values |= {name: for_windows(values[name]) for name in ("rebuild", "install", "for_gpu")}
