@@ -89,8 +89,9 @@ class Advice:
             if OF_CUDA.intersection(code_of(undone).split()) and (other := self.values.get("toolkit", "")):
                 undone = undone.replace("   # ", f" && {other}   # ")
             own = [*filter(None, [undone and self._carried(undone)]), *own]
-        project = UserProject(self.shell, self.settings, self.failed)
-        named_there = commands_in(self.hints, self.failed or "THE_COMMAND", project.edit)
+        failed = self.failed or failed_command(self.outcome)
+        project = UserProject(self.shell, self.settings, failed)
+        named_there = commands_in(self.hints, failed or "THE_COMMAND", project.edit)
         said = [
             c if c in project.edits else self._carried(c)
             for c in named_there

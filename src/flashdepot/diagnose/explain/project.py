@@ -61,10 +61,12 @@ class UserProject:
         listed = _WORD.findall(groups.get("accepted", "")) or list(self._keys(given, groups))
         accepted = list(dict.fromkeys(word.strip(".") for word in listed if word not in ("or", "and", "one", "of")))
         meant, refused, option = (groups.get(name, "") for name in ("meant", "refused", "option"))
+        refused = refused or groups.get("other", "")
         meant = meant or groups.get("good", "")
         if meant and not refused and not option:
             words = [*re.split(r"[\s,=]+", self.failed), *re.split(r"[\s'\"`,]+", self.settings.said)]
-            refused = nearest(meant, [word for word in words if word not in (meant, "")], _ALIKE)
+            quoted = [word for word in re.findall(r"[`'\"]([\w.-]+)[`'\"]", self.settings.said) if word in words]
+            refused = nearest(meant, [word for word in words if word not in (meant, "")], _ALIKE) or (quoted or [""])[0]
         native = "native" if option and "native" in accepted else ""
         new = meant or native or nearest(refused, [word for word in accepted if word != refused])
         if not new:
@@ -152,6 +154,9 @@ class UserProject:
         if not path:
             yield from given.split()
             return
+        if path == "targets":
+            for _, _, line in self._lines((place, f"*/{place}")):
+                yield from re.findall(r"add_(?:library|executable)\s*\(\s*([\w-]+)", line)
         if crate := groups.get("crate"):
             place = next(reversed(self.files.find(f"~/.cargo/registry/src/*/{crate}-[0-9]*/Cargo.toml")), "")
         for table in path.split(","):
@@ -159,6 +164,29 @@ class UserProject:
             for key in table.split("."):
                 found = found.get(key, {}) if isinstance(found, dict) else {}
             yield from (entry.get("name", "") for entry in found) if isinstance(found, list) else found
+
+    def _language(self, _given: str, groups: Mapping[str, str]) -> str:
+        """A language more for a project of CMake's that has a source of it."""
+        language = groups.get("language", "CUDA" if self.files.find("*.cu") or self.files.find("*/*.cu") else "CXX")
+        asked = re.compile(r"(project\s*\(\s*[\w.-]+[^)]*)\)", re.IGNORECASE)
+        for place, number, line in self._lines(("CMakeLists.txt",)):
+            if (found := asked.search(line)) and language not in found[1].split():
+                more = (
+                    f" {language})"
+                    if len(found[1].split()) > 1
+                    else f" LANGUAGES C CXX{'' if language == 'CXX' else f' {language}'})"
+                )
+                return self._replaced(place, number, asked.sub(rf"\1{more}", line), f"it has sources of {language}")
+        return ""
+
+    def _order(self, _given: str, _groups: Mapping[str, str]) -> str:
+        """The command that links, with its libraries behind the files that use them."""
+        words = self.failed.split()
+        libraries = [word for word in words if re.match(r"-l\w|\S+\.a$", word)]
+        if not libraries or not re.match(r"\S*(?:\+\+|cc|clang)\s", self.failed):
+            return ""
+        code = " ".join([*(word for word in words if word not in libraries), *libraries])
+        return f"{code}   # libraries behind what uses them" if code != self.failed else ""
 
     def _add(self, given: str, groups: Mapping[str, str]) -> str:
         """A line in a table of a TOML file, behind the table's head where it is there."""

@@ -161,7 +161,7 @@ def _first_steps(hints: Sequence[Line], outcome: RuleOutcome, shell: UserShell) 
     tool, again = _failed(outcome)
     errors, words = (" ".join(line.text for line in lines) for lines in (outcome.errors, hints))
     settings = Settings(shell, None, errors, words)
-    project = UserProject(shell, settings, failed_command(outcome, tool))
+    project = UserProject(shell, settings, failed_command(outcome))
     said = tuple(commands_in(hints, again, project.edit))
     undone = settings.undone(said)
     commands = filter(None, (undone, *said))
@@ -171,7 +171,7 @@ def _first_steps(hints: Sequence[Line], outcome: RuleOutcome, shell: UserShell) 
 def _failed(outcome: RuleOutcome) -> tuple[str, str]:
     """Whose command failed, and which, or what stands for it."""
     tool = next((TOOLS[step.tool] for step in outcome.steps if step.tool in TOOLS), "python")
-    return tool, failed_command(outcome, tool) or "THE_COMMAND"
+    return tool, failed_command(outcome, tool) or failed_command(outcome) or "THE_COMMAND"
 
 
 def _or_else(hits: Sequence[Hit]) -> Iterable[Hit]:

@@ -51,6 +51,7 @@ _FRAME_INSTALLS = re.compile(r"[\\/]pip[\\/]_(?:internal|vendor)[\\/]")
 _FRAME_PACKAGE = re.compile(
     r"(?:site|dist)-packages[\\/](?P<package>[A-Za-z]\w*)(?:[\\/]|\.py)|custom_nodes[\\/](?P<node>[\w.-]+)"
 )
+_COMPILERS = ("g++", "gcc", "c++", "clang++")
 NODES = "custom_nodes/"
 """The folder of ComfyUI that has its nodes, which are cloned and not installed; it stands before their names."""
 _ENDS = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|NotFound|Unavailable|Failure)\b")
@@ -351,7 +352,9 @@ def _command(line: str) -> Step | None:
         if phase == "resolve":
             command = _IN_PROSE.split(command, maxsplit=1)[0]
             package, version = _asked_for(_IN_PROSE.split(bare, maxsplit=1)[0])
-        tool = {"pip3": "pip", "mamba": "conda", "micromamba": "conda"}.get(tool, tool)
+        tool = {"pip3": "pip", "mamba": "conda", "micromamba": "conda"}.get(
+            tool, "compiler" if tool in _COMPILERS else tool
+        )
         return Step(tool, phase, 0, 0, command.strip()[:_COMMAND_SHOWN], package, version)
     return None
 

@@ -133,9 +133,9 @@ def tool_of(hit: Hit, outcome: RuleOutcome, package: Package) -> str:
     return "conda" if known[:1] == ["conda"] else "python"
 
 
-def failed_command(outcome: RuleOutcome, tool: str) -> str:
-    """The command that failed, where the log or the user has it, and it may be said again."""
-    said = [step.command for step in outcome.steps if TOOLS.get(step.tool) == tool and step.command]
+def failed_command(outcome: RuleOutcome, tool: str = "") -> str:
+    """The command that failed, of a tool or of any, where the log or the user has it, and it may be said again."""
+    said = [step.command for step in outcome.steps if (not tool or TOOLS.get(step.tool) == tool) and step.command]
     fits = said and SAFE.fullmatch(said[-1]) and len(said[-1]) < SHOWN // 2
     return said[-1] if fits and not said[-1].endswith("successfully.") else ""
 
