@@ -75,7 +75,7 @@ def test_help_is_a_command_too() -> None:
             marks=posix("/dev/null"),
         ),
         pytest.param(
-            ["host", "--save", ""], 2, "cannot be used: Is a directory", marks=posix("such error of a folder")
+            ["host", "--save", "."], 2, "cannot be used: Is a directory", marks=posix("such error of a folder")
         ),
         pytest.param(
             ["lock", "--check", "--out", "/dev/null/x"],

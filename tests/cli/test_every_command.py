@@ -51,6 +51,29 @@ def test_a_wrong_option_is_answered_in_json_where_json_is_asked_for(words) -> No
 
 
 @pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("get", "--out", ""), "--out"),
+        (("get", "--out=", "--dry-run"), "--out"),
+        (("depot", "gc", "--yes", "--remove", ""), "--remove"),
+        (("depot", "show", ""), "One of the words"),
+        (("check", ""), "One of the words"),
+        (("-q", "vendor", ""), "One of the words"),
+    ],
+)
+def test_a_word_that_is_empty_is_not_this_folder_nor_any_key(tmp_path, words, named) -> None:
+    done = flashdepot_here(*words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert named in done.stderr
+    assert "empty" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_words_of_another_program_may_be_empty() -> None:
+    assert flashdepot_here("explain", "-q", "--", "test", "", "=", "").returncode == 0
+
+
+@pytest.mark.parametrize(
     ("line", "meant"),
     [
         ("depot lst", "ls"),

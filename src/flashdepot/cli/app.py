@@ -42,7 +42,16 @@ class Commands(click.Group):
         self.params += COMMON_OPTIONS
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """The arguments of the command, which ``help`` turns into the question for its options."""
+        """The arguments of the command, which ``help`` turns into the question for its options.
+
+        :raises UsageError: for an empty word, which a variable gives that is not set: it would mean this folder, or any key.
+        """
+        ours = args[: args.index("--")] if "--" in args else args  # "explain --" starts another program
+        for before, word in zip(["", *ours], ours, strict=False):
+            if not ctx.resilient_parsing and (not word or re.fullmatch("--[a-z0-9-]+=", word)):
+                name = word.rstrip("=") or (before if before.startswith("-") else "")
+                empty = f"The value of {name} is empty." if name else "One of the words is empty."
+                raise UsageError(empty, hint="Is a variable not set? Name the value, or leave it out.")
         return super().parse_args(ctx, [*args[1:], "--help"] if args[:1] == ["help"] else args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
