@@ -12,9 +12,11 @@ import pypi_simple
 import pytest
 
 from flashdepot import api
+from flashdepot.depot import Depot
 from flashdepot.errors import IncompatibleError, IntegrityError, UsageError
 from flashdepot.model.index_record import RECORD_NAME, IndexRecord
-from support.tools import contents, flashdepot_here, unchanged
+from support.depots import store_library
+from support.tools import assert_ends, contents, flashdepot_here, unchanged
 
 LATER = 1_790_100_000
 
@@ -175,6 +177,13 @@ def test_what_is_not_a_wheel_by_flashdepot_is_refused(maker, publish, public, ch
 def test_an_index_of_nothing_is_not_written(publish, public) -> None:
     with pytest.raises(IncompatibleError, match="There is no wheel"):
         publish()
+    assert not public.exists()
+
+
+def test_a_library_whose_source_cannot_be_fetched_is_why_there_is_no_index(public, tmp_path) -> None:
+    store_library(Depot(tmp_path / "depot"), tmp_path / "files")
+    done = flashdepot_here("--offline", "index", str(public), "--depot", str(tmp_path / "depot"))
+    assert_ends(done, 7, "is left out: Fetching", "error: Fetching", "--offline")
     assert not public.exists()
 
 

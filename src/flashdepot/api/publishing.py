@@ -119,8 +119,11 @@ def _libraries_of(
 def _wheels_of(
     manifests: Iterable[Manifest], depot: Depot, folder: Path, work: Path, events: Events, *, jax: bool
 ) -> list[Path]:
-    """The wheel of each library of a published source, and with ``jax`` that for JAX, made unless the index has it."""
-    found = []
+    """The wheel of each library of a published source, and with ``jax`` that for JAX, made unless the index has it.
+
+    :raises FlashdepotError: why none of them could be made, for an index that has none either.
+    """
+    found, failed = [], None
     for manifest in manifests:
         place = work / manifest.recipe_key
         try:
@@ -131,6 +134,9 @@ def _wheels_of(
                 found.append(build_jax_wheel(manifest, depot.libraries.materialise(manifest), place).path)
         except FlashdepotError as error:
             events.warn(f"The library {manifest.recipe_key[:12]} is left out: {error.message}")
+            failed = error
+    if failed is not None and not found and not (folder / FILES).is_dir():
+        raise failed
     return found
 
 
