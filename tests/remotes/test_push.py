@@ -1,5 +1,6 @@
 """What can go wrong with a push, what a machine publishes that compiled nothing, and the bytes that are written and signed."""
 
+import errno
 import hashlib
 import json
 import os
@@ -32,6 +33,7 @@ from flashdepot.remotes.statements import (
     request_place,
     unit_place,
 )
+from flashdepot.remotes.stores import FolderBackend, open_store
 from flashdepot.remotes.trust import Envelope, read_envelopes, write_envelopes
 from flashdepot.remotes.user_settings import UserSettings
 from support.depots import make_manifest, make_record, make_request
@@ -81,6 +83,16 @@ def test_a_remote_that_takes_nothing_gets_no_record(status, hint, maker, reader,
     server.fault = lambda _method, _path: None
     maker.push(team, manifest)
     assert reader.fetch(team) == manifest
+
+
+def test_a_folder_on_a_full_disk_says_what_helps(tmp_path, monkeypatch) -> None:
+    def full(*_arguments: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(FolderBackend, "write", full)
+    with pytest.raises(NetworkError, match="cannot be written: No space left on device") as caught:
+        open_store(RemoteSettings("disk", tmp_path.as_uri())).write("blobs/one", b"bytes")
+    assert caught.value.hint.startswith("Free space there")
 
 
 def test_a_push_needs_a_key(maker, team, server) -> None:

@@ -16,7 +16,7 @@ from urllib.request import url2pathname
 
 from flashdepot.errors import FlashdepotError, IntegrityError, NetworkError
 from flashdepot.files.directory import create_plain, is_plain_file, open_plain, plain_folder, plain_path
-from flashdepot.files.disk import sync_folder, write_all
+from flashdepot.files.disk import explain_disk_error, sync_folder, write_all
 from flashdepot.files.user_files import finish
 from flashdepot.model.remote import BUCKETS, RemoteSettings
 
@@ -142,7 +142,11 @@ class Store:
             raise
         except BaseException as error:  # a panic of Rust code is not an Exception
             said = (isinstance(error, OSError) and error.strerror) or str(error).strip().partition("\n")[0][:300]
-            raise NetworkError(f"{self._url}/{name} cannot be {done}: {said or type(error).__name__}") from error
+            explained = explain_disk_error(error, None) if isinstance(error, OSError) and done == "written" else None
+            hint = explained.hint if explained is not None else ""
+            raise NetworkError(
+                f"{self._url}/{name} cannot be {done}: {said or type(error).__name__}", hint=hint
+            ) from error
 
 
 def open_store(remote: RemoteSettings) -> Store:
