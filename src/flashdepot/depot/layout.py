@@ -237,7 +237,7 @@ def init(layout: DepotLayout) -> None:
         _require_no_broken_link(layout.root)
         make_folder(layout.root)
         layout.root.chmod(0o755)
-        if os.name == "posix" and stat.S_IMODE(layout.root.stat().st_mode) != 0o755:  # noqa: PLR2004
+        if os.name == "posix" and layout.root.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise MissingToolError(
                 f"The file system of {layout.root} keeps no permissions: where it is mounted is said who may write there.",
                 hint=f"Use a depot on another file system: {ANOTHER_DEPOT}",
