@@ -278,7 +278,6 @@ def _in_order(hits: Sequence[Hit]) -> tuple[Hit, ...]:
 
     :param hits: in the order of the rules.
     """
-    hits = [hit for hit in hits if not any(other.is_reason_of(hit) for other in hits)]
     hidden = {(name, likely) for hit in hits for name in hit.rule.hides for likely in (hit.likely, True)}
     kept = [hit for hit in hits if (hit.rule.id, hit.likely) not in hidden]
     of_classes = {hit.rule.id: hit for hit in [*reversed(kept), *(hit for hit in reversed(kept) if hit.title)]}

@@ -34,7 +34,6 @@ _LEVELS_END = 80
 """Where in a line a logger's level stands: what is only a warning does not say for certain why a command failed."""
 
 _DOES_WITHOUT = Pattern.parse(SENTENCES.lines["does_without"])
-_CONTINUES = re.compile(rb"\n\W{0,40}(?i:using|falling back|switching|continuing|defaulting|skipping)\b")
 _WARNS = re.compile(rb"(?:^|[\s\[(|])(?:WARN(?:ING)?|(?P<tells>INFO|DEBUG|TRACE))(?:\W|$)")
 _ONLY_WARNS = Pattern.parse(SENTENCES.lines["only_warns"])
 _SAYS_ERROR = re.compile(rb"(?i:error|exception|\bfailed)\b")
@@ -44,7 +43,6 @@ _BRANCH = re.compile("(?:\\s|\u2502)*(?:(?:\u251c|\u2570)\u2500\u25b6|[Cc]aused?
 """How a line begins that uv prints of a tree of causes, the last of which is the reason of the others."""
 _IS_TASK = re.compile(rb"(?i:failed|unable) to ")
 """How the name of a task begins that failed: in a tree of causes the line below says why."""
-_TREE = 10
 _GOES_ON = (b"[possible values", b"(choose from")
 NAMES_ERROR = re.compile(rb"[^\w#]*(?:\w+\.)*[A-Z]\w*(?:Error|Exception): ")
 
@@ -64,7 +62,7 @@ class Hit(msgspec.Struct, frozen=True):
     One that is not certain stands on a rule's ``likely`` patterns, on what is absent, or on a line that only warns,
     supposes, quotes or shows source; one that is ``described`` on what a person wrote or a logger warned of. A ``title`` one
     stands in the title of a thread, which is about it. ``package`` is whose file or build it is about, ``step`` the part of
-    the log that the line is in, ``span`` where in its piece it stands, ``branch`` says that it is of a tree of causes; ``or_else`` takes the place of the rule's.
+    the log that the line is in; ``or_else`` takes the place of the rule's.
     """
 
     rule: LogRule
@@ -77,14 +75,6 @@ class Hit(msgspec.Struct, frozen=True):
     title: bool = False
     or_else: tuple[str, ...] = ()
     step: Step | None = None
-    span: tuple[int, int] = (0, 0)
-    branch: bool = False
-
-    def is_reason_of(self, other: Hit) -> bool:
-        """Whether it stands right behind the colon of another one in the same line, or further down in a tree of causes."""
-        below = self.line.number - other.line.number
-        deeper = self.branch and other.branch and 0 < below < _TREE
-        return deeper or (below == 0 and 0 < self.span[0] == other.span[1])
 
 
 class Piece(msgspec.Struct, frozen=True):
@@ -162,8 +152,6 @@ class Piece(msgspec.Struct, frozen=True):
             described=weight is _Weight.TELLS,
             title=weight is _Weight.PROVES and line.number == 1 and text.lstrip().startswith(b"#"),
             step=self.scene.at(found.start()),
-            span=(found.start(), found.end() + 2 * text.startswith(b": ", found.end())),
-            branch=_BRANCH.match(text, begin_of_line(text, found.end())) is not None,
         )
 
     def _heaviest(self, rule: LogRule, pattern: Pattern, *, in_step: bool) -> tuple[_Weight, re.Match[bytes]] | None:
@@ -181,8 +169,7 @@ class Piece(msgspec.Struct, frozen=True):
     def _weigh(self, rule: LogRule, pattern: Pattern, found: re.Match[bytes]) -> _Weight:
         """What a match is worth: a program printed it because something failed, and neither warns nor shows its source."""
         near, source = self._near(found), self.is_source(found)
-        goes_on = _CONTINUES.match(self.chunk.text, end_of_line(self.chunk.text, found.end()))
-        taken_back = goes_on or any(other.search(near) for other in (_DOES_WITHOUT, *rule.ignore))
+        taken_back = any(other.search(near) for other in (_DOES_WITHOUT, *rule.ignore))
         if taken_back or (source and (is_template(near) or self._is_not_reached(found))):
             return _Weight.NOTHING
         below = end_of_line(self.chunk.text, found.end()) + 1
