@@ -340,7 +340,7 @@ class UserProject:
 
     def _folder(self, given: str, groups: Mapping[str, str]) -> str:
         """The folder below this one that has a header or a library, in the variable by which it is looked for there."""
-        name = groups.get("file") or f"lib{groups['lib']}.*"
+        name = groups.get("file") or f"lib{groups['lib']}.[sa]*"
         found = (
             path
             for depth in ("*/", "*/*/", "*/*/*/")
@@ -350,11 +350,10 @@ class UserProject:
         folder = place[: -len(name) - 1] if "file" in groups else str(Path(place).parent)
         variable, flag = _filled(given, groups), "-L native=" if given == "RUSTFLAGS" else ""
         kept = f"${{{variable}:+:${variable}}}" if variable.endswith("PATH") else ""
-        return (
-            f'export {variable}="{flag}$PWD/{folder}{kept}"   # {place} is there; then the same command'
-            if place
-            else ""
-        )
+        named = not place or "file" in groups or place.endswith((".so", ".a"))  # a linker wants no number behind it
+        link = "" if named else f"ln -sf {shlex.quote(Path(place).name)} {folder}/lib{groups['lib']}.so && "
+        code = f'{link}export {variable}="{flag}$PWD/{folder}{kept}"'
+        return f"{code}   # {place} is there; then the same command" if place else ""
 
     def _embedded(self, _given: str, groups: Mapping[str, str]) -> str:
         """What lets an embeddable Python of Windows see its packages: lines of its ._pth file."""
