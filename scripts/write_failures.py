@@ -84,7 +84,7 @@ def page() -> str:
 
 def row(rule: LogRule) -> str:
     """One failure: its name, what happened, and the first thing to do, whatever the log names."""
-    details = {"cargo", "CARGO", "{requirement}", "{unpinned}"} | {
+    details = {"cargo", "CARGO", "{requirement}", "{unpinned}", "{serial}"} | {
         f"{{{name}}}" for pattern in rule.details for name in pattern.groups
     }
     first = next((fix for fix in rule.fix if not any(name in fix for name in details)), rule.fix[0])

@@ -367,6 +367,13 @@ MARCH = "cc1plus: note: valid arguments to '-march=' switch are: nocona znver1 n
         ("CMakeLists.txt", "add_compile_options(-Wall -Werror)\n", "cmake --build build", "a.cpp:1:1: error: unused variable 'x' [-Werror=unused-variable]\n", "sed -i.bak '1s|.*|add_compile_options(-Wall )|' CMakeLists.txt"),
         ("k.cpp", "", "make", "k.cpp:1:1: error: 'uint8_t' was not declared\nk.cpp:1:1: note: 'uint8_t' is defined in header '<cstdint>'; did you forget to '#include <cstdint>'?\n", "sed -i.bak '1i #include <cstdint>' k.cpp"),
         ("lib/cmake/AttnConfig.cmake", "", "cmake -B build", 'CMake Error at CMakeLists.txt:3 (find_package):\n  Could not find a package configuration file provided by "Attn" with any of\n  the following names:\n\n    AttnConfig.cmake\n', 'export Attn_DIR="$PWD/lib/cmake"'),
+        ("requirements/cuda.txt", "", "pip install -r requirements-cuda.txt", "ERROR: Could not open requirements file: [Errno 2] No such file or directory: 'requirements-cuda.txt'\n", "pip install -r requirements/cuda.txt"),
+        ("packages/kern/pyproject.toml", '[project]\nname = "fa-kern"\n', "uv sync", "error: Failed to build `x`\n  cause: `fa-kern` references a workspace in `tool.uv.sources` (e.g., `a`), but is not\n", "printf '%s\\n' '' '[tool.uv.workspace]' 'members = [\"packages/kern\"]' >> pyproject.toml"),
+        ("a.cpp", "", "g++ -L. -lf a.cpp", "/usr/bin/ld: a.cpp:(.text+0x9): undefined reference to `f()'\n", "g++ -L. a.cpp -lf "),
+        ("CMakeLists.txt", "project(x C)\n", "cmake -B build", 'CMake Error: Cannot determine link language for target "k".\n', "sed -i.bak '1s|.*|project(x C CXX)|' CMakeLists.txt"),
+        ("lib/libattn.so.2", "", "make", "/usr/bin/ld: cannot find -lattn: No such file or directory\n", 'ln -sf libattn.so.2 lib/libattn.so && export LIBRARY_PATH="$PWD/lib'),
+        ("envs/flash-env/x", "", "conda install -n fa x", "EnvironmentLocationNotFound: Not a conda environment: @/envs/fa\n", "conda install -n flash-env x"),
+        ("uv.toml", "[[index]]\nurl = 'http://127.0.0.1:9/simple'\ndefault = true\n", "uv pip install x", "error: Request failed after 1 retry\n  cause: Failed to fetch: `http://127.0.0.1:9/simple/x/`\n  cause: Connection refused (os error 111)\n", "sed -i.bak 1,3d uv.toml"),
         ("uv.lock", "", "uv sync", "error: Failed to download `fa==2`\n  cause: Hash mismatch for `fa==2`\n", "uv lock --upgrade-package fa "),
     ],
 )  # fmt: skip
@@ -376,7 +383,7 @@ def test_what_the_projects_own_files_have_is_in_the_first_command(tmp_path, file
     (tmp_path / "fa/_C.pyd").write_bytes(b"\x90fa_cuda.dll\0")
     (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / file).write_text(text)
-    assert carried(log, command, NO_ENVIRONMENT, tmp_path).startswith(said)
+    assert carried(log.replace("@", str(tmp_path)), command, NO_ENVIRONMENT, tmp_path).startswith(said)
 
 
 @pytest.mark.parametrize(
@@ -398,6 +405,11 @@ def test_what_is_set_here_and_made_the_tool_do_it_is_in_the_first_command(
 def test_where_pins_conflict_the_command_is_said_without_them() -> None:
     log = "$ conda create -n a python=3.12 'pytorch<2.5'\nLibMambaUnsatisfiableError: Encountered problems while solving\n"
     assert first(log).fix[0].startswith("conda create -n a python 'pytorch' ")
+
+
+def test_a_compiler_that_ran_out_of_memory_among_others_runs_by_itself() -> None:
+    log = "$ make -j6\ng++ -c a.cpp\ncc1plus: out of memory allocating 65536 bytes after a total of 2822144 bytes\n"
+    assert first(log).fix[0].startswith("make -j1 ")
 
 
 def test_a_limit_of_the_shell_is_lifted(tmp_path, monkeypatch) -> None:

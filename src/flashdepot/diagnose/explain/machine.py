@@ -61,6 +61,7 @@ WHEELS = (
     "python_headers",
     "wheeled",
     "unpinned",
+    "serial",
 )
 """What advice names only where it is known: what brings a missing library, header or program, another toolkit than the one at
 fault, and a module of Python itself or of no package that is known; a node of ComfyUI."""

@@ -27,8 +27,14 @@ _OWN = (
     "requirements*.txt", "requirements/*.txt", "environment*.y*ml", "CMakePresets.json", "*.cmake", "build.rs", "rust-toolchain*", "*/Makefile",
 )  # fmt: skip
 """The files that say how a project is installed and built, from the folder of the failed command on."""
-_ASKED = ("requirements*.txt", "requirements/*.txt", "pyproject.toml")
+_ASKED = ("requirements*.txt", "requirements*.in", "*.in", "requirements/*.txt", "pyproject.toml")
 """Those that name the packages to install."""
+_LIBRARIES = tuple(
+    f"{root}/{folder}/"
+    for root in ("$CUDA_HOME", "$CUDA_PATH", "/usr/local/cuda", "$CONDA_PREFIX")
+    for folder in ("lib64", "lib", "lib64/stubs", "lib/stubs")
+)
+"""Where libraries are that no linker looks for by itself; those of stubs stand for the driver's."""
 _HEADERS = tuple(f"{depth}*.{kind}" for depth in ("", "*/", "*/*/") for kind in ("h", "hpp", "cuh"))
 _WORD = re.compile(r"[\w.+-]+")
 _ALIKE = 0.6
@@ -77,9 +83,9 @@ class UserProject:
         more = ", ..." if len(accepted) > _LISTED else ""
         there = f"one of {', '.join(accepted[:_LISTED])}{more}" if accepted else "as the log itself says"
         written = self._written(old, new, there) if refused or option else ""
-        return written or (
-            "" if self.failed else f"{option}{new} in place of {option}{refused or 'what it has'}   # {there}"
-        )
+        prose = f"{option}{new} in place of {option}{refused or 'what it has'}   # {there}"
+        sure = bool(groups.get("meant")) or len(accepted) == 1 or bool(nearest(refused, accepted, _ALIKE))
+        return written or ("" if self.failed or not sure else prose)
 
     def _replace(self, given: str, groups: Mapping[str, str]) -> str:
         """Other words, or none, in place of some that the files or the command have."""
@@ -124,7 +130,7 @@ class UserProject:
         settings = ((place, number, line) for _, place, number, line in self.settings.lines() if own == _OWN)
         for place, number, line in (*settings, *self._lines(own)):
             if old.search(line):
-                return self._replaced(place, number, old.sub(lambda _: new, line), remark)
+                return self._replaced(place, number, old.sub(new, line), remark)
         return ""
 
     def _lines(self, patterns: Sequence[str]) -> Iterator[tuple[str, int, str]]:
@@ -154,6 +160,8 @@ class UserProject:
         if not path:
             yield from given.split()
             return
+        if place == "folder":
+            yield from (Path(found).name for found in self.files.find(f"{_plain(groups['folder'])}/*"))
         if path == "targets":
             for _, _, line in self._lines((place, f"*/{place}")):
                 yield from re.findall(r"add_(?:library|executable)\s*\(\s*([\w-]+)", line)
@@ -179,6 +187,15 @@ class UserProject:
                 return self._replaced(place, number, asked.sub(rf"\1{more}", line), f"it has sources of {language}")
         return ""
 
+    def _program(self, _given: str, groups: Mapping[str, str]) -> str:
+        """A program of a package, by uv, where the package has none of its own name."""
+        package = re.search(r"not provided by package [`'\"]([\w.-]+)", self.settings.lines_said)
+        return (
+            f"uvx --from {package[1]} {groups['name']}   # with the arguments as before"
+            if package and "name" in groups
+            else ""
+        )
+
     def _order(self, _given: str, _groups: Mapping[str, str]) -> str:
         """The command that links, with its libraries behind the files that use them."""
         words = self.failed.split()
@@ -194,7 +211,13 @@ class UserProject:
         table, _, entry = rest.partition(":")
         packages = (path for place in ("*", "src/*") for path in self.files.find(f"{place}/__init__.py"))
         folders = ", ".join(f'"{Path(path).parent.as_posix()}"' for path in packages)
-        entry = _filled(entry, {**groups, "packages": folders}).replace("packages = []", "bypass-selection = true")
+        named = f"name *= *[\"']{_any_spelling(groups.get('name', '-'))}[\"']"
+        projects = (path for depth in ("*/", "*/*/") for path in self.files.find(f"{depth}pyproject.toml"))
+        member = next((str(Path(path).parent) for path in projects if re.search(named, self.files.text(path))), "")
+        member = member or groups.get("name", "")
+        entry = _filled(entry, {**groups, "packages": folders, "member": member}).replace(
+            "packages = []", "bypass-selection = true"
+        )
         text = self.files.text(place)
         if os.name == "nt":
             return f"{place}: [{table}]  {entry}   # then the same command"
@@ -213,7 +236,10 @@ class UserProject:
             re.IGNORECASE,
         )
         return self._written(
-            asked, groups["name"], f"{groups['name']}{groups['spec']} is what the others do not agree with", _ASKED
+            asked,
+            rf"{groups['name']}\g<extra>",
+            f"{groups['name']}{groups['spec']} is what the others do not agree with",
+            _ASKED,
         )
 
     def _rename(self, given: str, groups: Mapping[str, str]) -> str:
@@ -231,7 +257,7 @@ class UserProject:
         sign, _, named = given.partition(" ")
         system = _SYSTEMS.get((named or groups["system"]).lower()[:3], "")
         marker = f"; sys_platform {sign} '{system}'"
-        asked = re.compile(rf"^(?P<quote>\s*['\"])?{_any_spelling(groups['name'])}(?![\w-])[^'\"#;\n]*", re.IGNORECASE)
+        asked = re.compile(rf"^\s*{_any_spelling(groups['name'])}(?![\w-])[^'\"#;\n]*", re.IGNORECASE)
         within = re.compile(rf"(?<=['\"]){_any_spelling(groups['name'])}(?![\w-])[^'\"#;\n]*(?=['\"])", re.IGNORECASE)
         for place, number, line in self._lines(_ASKED) if system else ():
             found = (within if place.endswith(".toml") else asked).search(line)
@@ -321,7 +347,10 @@ class UserProject:
             return own
         if there:
             return f"ls -l {shlex.quote(there)}   # {name} is there: name it so, or run the command in its folder"
-        like = nearest(name, [path for path in self.files.find("*") if Path(path).suffix == Path(name).suffix], _ALIKE)
+        files = [path for pattern in ("*.*", "*/*.*", "*/*/*.*") for path in self.files.find(pattern)]
+        like = nearest(name, [path for path in files if Path(path).suffix[:2] == Path(name).suffix[:2]], _ALIKE)
+        if like and not word:
+            return f"{like} in place of {name}   # there is no {name} here, and this"
         if like and word:
             return f"{self.failed.replace(word, shlex.quote(like))}   # there is no {name} here, and this"
         return f"find . ~ -name {shlex.quote(name)} -not -path '*/.*'   # where it is; then the same command with that path, or in that folder"
@@ -343,7 +372,7 @@ class UserProject:
         name = groups.get("file") or f"lib{groups['lib']}.[sa]*"
         found = (
             path
-            for depth in ("*/", "*/*/", "*/*/*/")
+            for depth in ("*/", "*/*/", "*/*/*/", *(_LIBRARIES if "lib" in groups else ()))
             for path in self.files.find(f"{depth}{name if 'lib' in groups else _plain(name)}")
         )
         place = next((path for path in found if "CMakeFiles" not in path), "")
@@ -352,7 +381,7 @@ class UserProject:
         kept = f"${{{variable}:+:${variable}}}" if variable.endswith("PATH") else ""
         named = not place or "file" in groups or place.endswith((".so", ".a"))  # a linker wants no number behind it
         link = "" if named else f"ln -sf {shlex.quote(Path(place).name)} {folder}/lib{groups['lib']}.so && "
-        code = f'{link}export {variable}="{flag}$PWD/{folder}{kept}"'
+        code = f'{link}export {variable}="{flag}{"" if folder.startswith("/") else "$PWD/"}{folder}{kept}"'
         return f"{code}   # {place} is there; then the same command" if place else ""
 
     def _embedded(self, _given: str, groups: Mapping[str, str]) -> str:

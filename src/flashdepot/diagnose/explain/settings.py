@@ -16,12 +16,12 @@ from flashdepot.host.surroundings import PLACES
 
 _UNSETS = re.compile(r"unset ((?:[A-Za-z_]+ )*[A-Za-z_]+)")
 _MADE_LATER = re.compile(
-    r"PIPX|BIN_DIR|STATE|DATA|TOOL_|INSTALL|CACHE|TARGET|OUTPUT|XDG|HF_|TRITON|EXTENSIONS|CARGO_HOME|RUSTUP_HOME|ENVIRONMENT|PREFIX"
+    r"PIPX|PKGS|ENVS|BIN_DIR|STATE|DATA|TOOL_|INSTALL|CACHE|TARGET|OUTPUT|XDG|HF_|TRITON|EXTENSIONS|CARGO_HOME|RUSTUP_HOME|ENVIRONMENT|PREFIX"
 )
 """Variables that may name a folder that is not there yet."""
 _CONFIGS = {
-    "PIP": ("$PIP_CONFIG_FILE", "$VIRTUAL_ENV/pip.conf", "*venv*/pip.conf", "~/.config/pip/pip.conf", "~/.pip/pip.conf", "/etc/pip.conf"),
-    "UV": ("$UV_CONFIG_FILE", "uv.toml", "pyproject.toml", "~/.config/uv/uv.toml", "/etc/uv/uv.toml"),
+    "PIP": ("$PIP_CONFIG_FILE", "$VIRTUAL_ENV/pip.conf", "*venv*/pip.conf", "$XDG_CONFIG_HOME/pip/pip.conf", "~/.config/pip/pip.conf", "~/.pip/pip.conf", "/etc/pip.conf"),
+    "UV": ("$UV_CONFIG_FILE", "uv.toml", "pyproject.toml", "$XDG_CONFIG_HOME/uv/uv.toml", "~/.config/uv/uv.toml", "/etc/uv/uv.toml"),
     "CARGO": (".cargo/config.toml", "../.cargo/config.toml", "$CARGO_HOME/config.toml", "~/.cargo/config.toml"),
     "CONDA": ("$CONDARC", "~/.condarc", "~/.mambarc", "$CONDA_PREFIX/.condarc"),
     "npm": (".npmrc", "~/.npmrc"),
@@ -61,8 +61,8 @@ class Settings:
 
     def __init__(self, shell: UserShell, hit: Hit | None, said: str, hints: str = "") -> None:
         self.shell, self.hit, self.said = shell, hit, said
-        named = _FLAG.findall(f"{said} {hints}")
-        self.flags = {flag for flag in named if f"--{flag}" not in shell.command}
+        self.lines_said = f"{said} {hints}"
+        self.flags = {flag for flag in _FLAG.findall(self.lines_said) if f"--{flag}" not in shell.command}
 
     def at_fault(self, command: str) -> Sequence[str]:
         """The variables that it unsets and that are set here; of those that name a place, only one that names none."""
@@ -96,7 +96,8 @@ class Settings:
             name, value = (found[1], found[2].strip("\"'")) if (found := _ENTRY.match(line)) else ("", line.strip(" -"))
             switched = (tool, name.lower()) in keys and not value.lower().startswith((*_OFF[1:], "/"))
             if switched or (Path(place).name != "pyproject.toml" and self._is_named(value)):
-                return f"sed -i.bak {number}d {shlex.quote(place)}   # {line.strip()}: this line of it is at fault; the old file stays as .bak"
+                lines = _entry_of(self.shell.files.text(place).splitlines(), number)
+                return f"sed -i.bak {lines}d {shlex.quote(place)}   # {line.strip()}: this line of it is at fault; the old file stays as .bak"
         return stale
 
     def lines(self) -> Iterator[tuple[str, str, int, str]]:
@@ -180,6 +181,14 @@ class Settings:
 
 def _words(text: str) -> set[str]:
     return {word.strip(".,:;()[]") for word in re.split(r"[\s'\"`=]+", text)}
+
+
+def _entry_of(lines: Sequence[str], number: int) -> str:
+    """The lines of a file that go with one of them, for ``sed``: of an entry of a list of tables all, else only itself."""
+    heads = [n for n, line in enumerate(lines, 1) if line.lstrip().startswith("[")]
+    begin = max((n for n in heads if n < number), default=0)
+    end = min((n - 1 for n in heads if n > number), default=len(lines))
+    return f"{begin},{end}" if begin and lines[begin - 1].lstrip().startswith("[[") else str(number)
 
 
 def _keys(text: str) -> Iterator[tuple[str, str]]:

@@ -187,6 +187,11 @@ def values_of(hit: Hit, outcome: RuleOutcome, package: Package, tool: str, shell
     if not outcome.windows:
         values.pop("windows", "")  # what only Windows lacks
     failed = failed_command(outcome, tool)
+    last = failed_command(outcome)
+    last = "make -j2" if " -j" not in last and tool in ("cmake", "compiler") else last
+    serial = re.sub(r"(?<= -)j ?\d*", "j1", last)
+    if serial != last:
+        values["serial"] = serial
     if (unpinned := _PIN.sub(r"\1", failed)) != failed:
         values["unpinned"] = unpinned
     values["again"] = failed or _usual_command(tool, package)
