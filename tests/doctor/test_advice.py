@@ -374,6 +374,9 @@ MARCH = "cc1plus: note: valid arguments to '-march=' switch are: nocona znver1 n
         ("lib/libattn.so.2", "", "make", "/usr/bin/ld: cannot find -lattn: No such file or directory\n", 'ln -sf libattn.so.2 lib/libattn.so && export LIBRARY_PATH="$PWD/lib'),
         ("envs/flash-env/x", "", "conda install -n fa x", "EnvironmentLocationNotFound: Not a conda environment: @/envs/fa\n", "conda install -n flash-env x"),
         ("uv.toml", "[[index]]\nurl = 'http://127.0.0.1:9/simple'\ndefault = true\n", "uv pip install x", "error: Request failed after 1 retry\n  cause: Failed to fetch: `http://127.0.0.1:9/simple/x/`\n  cause: Connection refused (os error 111)\n", "sed -i.bak 1,3d uv.toml"),
+        ("cpp/CMakeLists.txt", "", "cmake ..", 'CMake Error: The source directory "@" does not appear to contain CMakeLists.txt.\n', "cmake -S @/cpp "),
+        ("Cargo.toml", '[dependencies]\nhalf = { git = "https://x/y", branch = "main" }\n', "cargo build", "error: failed to get `half` as a dependency\n\nCaused by:\n  failed to find branch `main`\n", "sed -i.bak '2s|.*|half = { git = \"https://x/y\" }|' Cargo.toml"),
+        ("requirements.txt", "einops @ file:///croot/einops_1/work\n", "pip install -r requirements.txt", "ERROR: Could not install packages due to an OSError: [Errno 2] No such file or directory: '/croot/einops_1/work'\n", "sed -i.bak 's| @ file:///.*||' requirements.txt"),
         ("uv.lock", "", "uv sync", "error: Failed to download `fa==2`\n  cause: Hash mismatch for `fa==2`\n", "uv lock --upgrade-package fa "),
     ],
 )  # fmt: skip
@@ -383,7 +386,29 @@ def test_what_the_projects_own_files_have_is_in_the_first_command(tmp_path, file
     (tmp_path / "fa/_C.pyd").write_bytes(b"\x90fa_cuda.dll\0")
     (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / file).write_text(text)
-    assert carried(log.replace("@", str(tmp_path)), command, NO_ENVIRONMENT, tmp_path).startswith(said)
+    assert carried(log.replace("@", str(tmp_path)), command, NO_ENVIRONMENT, tmp_path).startswith(
+        said.replace("@/", f"{tmp_path}/")
+    )
+
+
+def test_a_word_of_a_log_is_not_installed_as_a_package() -> None:
+    log = (
+        "Collecting package metadata (repodata.json): failed\n\nNoSuchThingError: No package directories configured.\n"
+    )
+    assert not any("install -v" in step for step in look(log).next_steps)
+
+
+def test_a_variable_that_has_nothing_to_do_with_the_error_is_left_as_it_is(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("CONDA_PKGS_DIRS", "/gone")
+    assert "unset" not in carried(
+        "SomeCondaError: the file is not one\n", "conda create -n a x", NO_ENVIRONMENT, tmp_path
+    )
+
+
+def test_an_older_gcc_is_one_that_the_system_has(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(Files, "text", lambda _, path: "VERSION_CODENAME=bookworm\n" if "os-release" in path else "")
+    log = "/usr/include/c++/13/bits/std_function.h(435): error: parameter packs not expanded with '...':\n"
+    assert "g++-11 " in carried(log, "nvcc -c a.cu", NO_ENVIRONMENT, tmp_path)
 
 
 @pytest.mark.parametrize(

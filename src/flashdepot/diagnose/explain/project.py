@@ -187,6 +187,20 @@ class UserProject:
                 return self._replaced(place, number, asked.sub(rf"\1{more}", line), f"it has sources of {language}")
         return ""
 
+    def _branch(self, _given: str, groups: Mapping[str, str]) -> str:
+        """A crate of a repository without the branch or tag that the repository has not."""
+        named = re.compile(rf',?\s*(?:branch|tag)\s*=\s*"{re.escape(groups["name"])}"')
+        return self._written(named, "", f"the repository has no {groups['name']}: its own branch")
+
+    def _source(self, _given: str, groups: Mapping[str, str]) -> str:
+        """The failed command of CMake's for the folder, below the one that it names, that has a CMakeLists.txt."""
+        below = (f"{_plain(groups['folder'])}/{depth}CMakeLists.txt" for depth in ("*/", "*/*/"))
+        there = next((str(Path(path).parent) for pattern in below for path in self.files.find(pattern)), "")
+        if there and not self.failed:
+            return f"cmake -S {shlex.quote(there)} -B {shlex.quote(groups['folder'])}/build   # its CMakeLists.txt is there"
+        code = re.sub(r"(?<=\s)(?:-S ?\S+|\.\.?/?)(?=\s|$)", f"-S {shlex.quote(there)}", self.failed, count=1)
+        return f"{code}   # its CMakeLists.txt is there" if there and code != self.failed else ""
+
     def _program(self, _given: str, groups: Mapping[str, str]) -> str:
         """A program of a package, by uv, where the package has none of its own name."""
         package = re.search(r"not provided by package [`'\"]([\w.-]+)", self.settings.lines_said)

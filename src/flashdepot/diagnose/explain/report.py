@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from flashdepot.binary.elf import demangled
 from flashdepot.diagnose.explain.advice import LINK, Advice
 from flashdepot.diagnose.explain.hint import Line, commands_in, distinct, near
-from flashdepot.diagnose.explain.machine import MachineFacts, built_for
+from flashdepot.diagnose.explain.machine import MachineFacts, built_for, is_published
 from flashdepot.diagnose.explain.match import RuleOutcome, summed_up_in
 from flashdepot.diagnose.explain.piece import Hit
 from flashdepot.diagnose.explain.project import UserProject
@@ -240,11 +240,22 @@ def _again(outcome: RuleOutcome, package: str) -> Iterable[str]:
         yield f"cargo build -vv -j 1 > build.log 2>&1   # with the features as before; {why}"
     elif outcome.steps and all(step.tool == "cmake" for step in outcome.steps):
         yield f"cmake -S . -B build > build.log 2>&1; cmake --build build -j 1 >> build.log 2>&1   # {why}"
-    elif package == UNNAMED or (outcome.steps and all(step.installer == "conda" for step in outcome.steps)):
+    elif not _is_asked_for(package, outcome) or (
+        outcome.steps and all(step.installer == "conda" for step in outcome.steps)
+    ):
         clear = outcome.decided and outcome.errors
         yield f"{_failed(outcome)[1]} > build.log 2>&1   # {'keep all of both streams: the first error says most' if clear else why}"
     else:
         yield f"{jobs}pip install -v {package} --no-build-isolation > build.log 2>&1   # {why}"
+
+
+def _is_asked_for(package: str, outcome: RuleOutcome) -> bool:
+    """Whether it is a package of the field, or a command asks for it: any other word of a log is a name that anybody may have taken."""
+    return (
+        package in OURS
+        or is_published(package.replace("-", "_"))
+        or any(package in step.command for step in outcome.steps)
+    )
 
 
 def _finding(hit: Hit, outcome: RuleOutcome, shell: UserShell) -> Cause:

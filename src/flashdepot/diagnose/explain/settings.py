@@ -33,6 +33,8 @@ _KEPT = re.compile(
     r"^CMAKE_(?:\w+_COMPILER|MAKE_PROGRAM|HOME_DIRECTORY|CACHEFILE_DIR|TOOLCHAIN_FILE):\w+=(/.*)$", re.MULTILINE
 )
 """Paths that CMake takes from its cache and looks for no more."""
+_OF_ANY = ("DIR", "DIRS", "HOME", "ROOT", "PATH", "FILE", "FLAGS", "LIB", "INCLUDE", "NO", "MAMBA")
+"""Words of a variable's name that say nothing of what it is for."""
 _BUILD_FOLDERS = ("CMakeCache.txt", "*/CMakeCache.txt", "*/*/CMakeCache.txt")
 
 _BUNDLES = frozenset(name for name in PLACES if re.search("CERT|CA_BUNDLE|CAINFO", name))
@@ -159,7 +161,9 @@ class Settings:
         return asked and any(rest == flag or rest.startswith(f"{flag}-") for flag in self.flags)
 
     def _names_nothing(self, name: str) -> bool:
-        place = self.shell.variables[name]
+        place, said = self.shell.variables[name], self.said.lower()
+        if not any(word in said for word in name.lower().split("_") if word.upper() not in (*_CONFIGS, *_OF_ANY)):
+            return False
         if _MADE_LATER.search(name) or not re.fullmatch(r"/[^\s:]+", place):
             return False
         return not self.shell.files.find(glob.escape(place))

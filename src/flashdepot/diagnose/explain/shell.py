@@ -11,6 +11,7 @@ import glob
 import os
 import re
 import shlex
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -18,6 +19,9 @@ from flashdepot.diagnose.explain.match import RuleOutcome
 from flashdepot.diagnose.explain.rules import code_of
 from flashdepot.files.disk import text_of
 from flashdepot.model.host import HostRecord
+
+_SMALL = 1 << 26
+"""Bytes that a disk has less of when it is full to an installer."""
 
 
 class Files:
@@ -30,6 +34,12 @@ class Files:
         """The paths that fit a pattern of :mod:`glob`, in which ``~`` and variables may stand, sorted."""
         place = os.path.expandvars(os.path.expanduser(pattern))  # noqa: PTH111  (a pattern)
         return sorted(glob.glob(place)) if self.here else ()  # noqa: PTH207  (as it is spelled, also relative)
+
+    def is_full(self, path: str) -> bool:
+        """Whether the disk of a folder has no room for a package."""
+        with contextlib.suppress(OSError):
+            return self.here and shutil.disk_usage(path).free < _SMALL
+        return False
 
     def text(self, path: str) -> str:
         """What is in a file; empty where it cannot be read."""
@@ -81,6 +91,9 @@ _START = re.compile(r"(?:^|(?:&&|;|\|) +)(?:[A-Z][A-Z0-9_]*=\S* |sudo )*(?P<prog
 _PROGRAMS = frozenset({"conda", "apt", "dnf", "docker"})
 """Programs that a command may begin with and that are there or not; a record says the place of each."""
 _OF_RELEASE = re.compile(r"--python (3\.\d+)\b")
+_GCC = re.compile(r"\b(gcc|g\+\+)-(\d+)")
+_OLDEST_GCC = {"=bookworm": 11, "=trixie": 12}
+"""The oldest GCC that a release of Debian has, by what /etc/os-release says of it (packages.debian.org, 2026-11-28)."""
 _SET_FOR_ONE = re.compile(r"(^|&& )((?:[A-Z][A-Z0-9_]*=\S+ )*[A-Z][A-Z0-9_]*=\S+) (?=(?:pip|uv|cargo|cmake) )")
 """What is set for a command only: the command that failed needs it as well."""
 OF_CUDA = frozenset(
@@ -179,6 +192,8 @@ class UserShell:
         remark = command[len(code) :]
         if self.has("sudo") is False:
             code = code.replace("sudo ", "")
+        if "apt install g++-" in code:
+            code = _GCC.sub(self._gcc, code)
         if not _MAKES.search(code) and not _PROSE.match(code) and (_PIP.search(code) or _PYTHON.search(code)):
             code = self._in_environment(code, tool)
         code = _OF_RELEASE.sub(self._interpreter, code)
@@ -191,6 +206,11 @@ class UserShell:
         if self.command:
             code = _SET_FOR_ONE.sub(r"\1export \2 && ", code)
         return code + remark
+
+    def _gcc(self, release: re.Match[str]) -> str:
+        """A release of GCC, or the oldest of the system's own packages where that is newer."""
+        oldest = next((n for name, n in _OLDEST_GCC.items() if name in self.files.text("/etc/os-release")), 0)
+        return f"{release[1]}-{max(int(release[2]), oldest)}"
 
     def _rustup(self) -> str:
         """What goes before a command with rustup, which a distribution's cargo does not bring."""

@@ -187,6 +187,9 @@ def values_of(hit: Hit, outcome: RuleOutcome, package: Package, tool: str, shell
     if not outcome.windows:
         values.pop("windows", "")  # what only Windows lacks
     failed = failed_command(outcome, tool)
+    prefix = shell.host.python.prefix if shell.host and shell.host.python else None
+    if prefix and hit.rule.id == "disk-full" and shell.files.is_full(str(prefix)):
+        values.setdefault("site", str(prefix))
     last = failed_command(outcome)
     last = "make -j2" if " -j" not in last and tool in ("cmake", "compiler") else last
     serial = re.sub(r"(?<= -)j ?\d*", "j1", last)
