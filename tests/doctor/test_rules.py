@@ -87,6 +87,7 @@ def test_every_placeholder_comes_from_a_pattern_or_from_the_host(rule: LogRule) 
         ({"host": ["weather"]}, "$.host[0]"),
         ({"phases": ["lunch"]}, "$.phases[0]"),
         ({"patterns": ["("]}, "missing )"),
+        ({"patterns": ["@nothing@"]}, "@nothing@"),
         ({"rank": "later"}, "later"),
     ],
 )

@@ -49,7 +49,7 @@ class RuleOutcome(msgspec.Struct, frozen=True):
 
     ``facts`` is what the log says of its machine; ``windows`` and ``amd`` say whether something in it is of that system,
     or of that vendor's GPUs, and ``flash`` whether it speaks of FlashAttention at all; ``package`` is the one that the
-    first error is about. ``described`` is what a person tells or a logger warns of, where no rule knows another line.
+    first error is about. ``described`` is what a person tells, a logger warns of or a rule only lists, where no rule knows another line.
     ``decided`` says whether an error line tells more than that something failed. ``hints`` are lines in which a tool
     says what would fix it; ``candle`` says whether the log speaks of candle.
     """

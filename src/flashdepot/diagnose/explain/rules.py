@@ -30,8 +30,14 @@ class _Sentence(msgspec.Struct, frozen=True):
 
 
 def _filled(text: str, words: Mapping[str, str]) -> str:
-    """A pattern with other texts in place of their names between two ``@``."""
-    return re.sub(r"@(\w+)@", lambda found: _filled(words[found[1]], words), text)
+    """A pattern with other texts in place of their names between two ``@``; :raises ValueError: for a name of no text."""
+
+    def named(found: re.Match[str]) -> str:
+        if found[1] not in words:
+            raise ValueError(f"@{found[1]}@ is not a word of sentences.toml")
+        return _filled(words[found[1]], words)
+
+    return re.sub(r"@(\w+)@", named, text)
 
 
 class Sentences(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -122,18 +128,20 @@ _Patterns = tuple[Pattern, ...]
 class LogRule(msgspec.Struct, frozen=True, eq=False, kw_only=True, forbid_unknown_fields=True):
     """One class of failures, or one case of it: what needs other advice than the rest of the class.
 
-    ``patterns`` show it, with ``@word@`` for a text of the sentences' words, in a step of one of its ``phases``, or where the log does not say what ran; ``in_step`` ones only
-    where it does. With ``installers`` it must not be another one that began the work. ``likely`` ones only suggest it, where the deciding line was left out of the
-    log: they count when nothing is certain; ``listed`` ones are as often a program's own fault, and the class is then listed and not named. With ``context``, lower-case texts, the rule holds only if one of them is in the
-    log; with ``unless``, only if none is. ``@field`` among them stands for all texts of the field that flashdepot is of,
-    ``@errors`` for those of errors that a package's own build raises.
+    ``patterns`` show it, in a step of one of its ``phases``, or where the log does not say what ran; ``in_step`` ones only
+    where it does. ``@word@`` in them is a text of ``words`` in ``sentences.toml``. With ``installers`` it must not be another
+    one that began the work. ``likely`` ones only suggest it, where the deciding line was left out of the log: they count when
+    nothing is certain. ``listed`` ones are as often a program's own fault: the class is then listed, and not named.
+    With ``context``, lower-case texts, the rule holds only if one of them is in the log; with ``unless``, only if none is.
+    ``@field`` among them stands for all texts of the field that flashdepot is of, ``@errors`` for those of errors that a
+    package's own build raises.
     ``warns`` says that the tools tell of it by a warning, which shows nothing for certain elsewhere.
     ``absence`` says that the class is concluded from something that is not there, and so never certain; nor is it where one of its
     ``unsure`` texts is in the log;
     ``or_else`` names the classes that it may be instead, the likeliest first. ``veto`` names the fact that rules it out.
-    ``hides`` names classes that are consequences of this one, or that it would not have come to; ``follows`` the one whose line, where it stands before,
-    has led to this. A line that an ``ignore`` pattern matches, such as a
-    warning about something that is optional, shows nothing.
+    ``hides`` names classes that are consequences of this one, or that a build which came to this one went beyond;
+    ``follows`` the one whose line, where it stands before, has led to this. A line that an ``ignore`` pattern matches, such as
+    a warning about something that is optional, shows nothing.
     ``details`` fill in named groups from other lines of the log. ``fix`` may have named groups, the package that the
     line is about, and facts of the host, in braces; ``fix_windows`` and ``fix_amd`` take its place
     where it does not help on that system or with GPUs of that vendor. Commands of another tool than the log's are left out.
