@@ -27,7 +27,7 @@ _OWN = (
     "requirements*.txt", "requirements/*.txt", "environment*.y*ml", "CMakePresets.json", "*.cmake", "build.rs", "rust-toolchain*", "*/Makefile",
 )  # fmt: skip
 """The files that say how a project is installed and built, from the folder of the failed command on."""
-_ASKED = ("requirements*.txt", "requirements*.in", "*.in", "requirements/*.txt", "pyproject.toml")
+_ASKED = ("*.in", "requirements*.txt", "requirements/*.txt", "pyproject.toml")
 """Those that name the packages to install."""
 _LIBRARIES = tuple(
     f"{root}/{folder}/"
@@ -39,6 +39,8 @@ _HEADERS = tuple(f"{depth}*.{kind}" for depth in ("", "*/", "*/*/") for kind in 
 _WORD = re.compile(r"[\w.+-]+")
 _ALIKE = 0.6
 """How much a word must be like another, of 1, to be meant for it."""
+_COMPILES = re.compile(r"(?:\S*/)?(?:g\+\+|gcc|c\+\+|clang\+\+|nvcc|ld)\s")
+"""A command that a file says more often than a person does: the file is changed where it has what is wrong."""
 _LISTED = 6
 _BUILDS = re.compile(r"^(\s*- *[\w.-]+=[\w.*]+)=\w+\s*$", re.MULTILINE)
 """A package of an exported environment of conda's, with its version and the build of one system."""
@@ -90,11 +92,8 @@ class UserProject:
     def _replace(self, given: str, groups: Mapping[str, str]) -> str:
         """Other words, or none, in place of some that the files or the command have."""
         old, _, new = _filled(given, groups).partition(" ")
-        words = re.compile(
-            rf"(?<![\w-]){re.escape(old)}(?:{re.escape(groups['option'])}|(?![\w=-]))"
-            if "option" in groups
-            else rf"(?<![\w-]){re.escape(old)}(?![\w=-])"
-        )
+        option = re.escape(groups.get("option", ""))
+        words = re.compile(rf"(?<![\w-]){re.escape(old)}(?:{option})?(?![\w=-])")
         return self._written(words, new, f"{new} in place of {old}" if new else f"without {old}")
 
     def _include(self, _given: str, groups: Mapping[str, str]) -> str:
@@ -122,8 +121,10 @@ class UserProject:
 
     def _written(self, old: re.Pattern[str], new: str, remark: str, own: Sequence[str] = _OWN) -> str:
         """What has ``new`` where ``old`` is: the failed command, a variable, or a line of a file of settings or of the project."""
-        if self.failed and old.search(self.failed):
-            return f"{old.sub(new, self.failed)}   # {new}: {remark}"
+        changed = old.sub(new, self.failed)
+        typed = f"{changed}   # {remark}" if changed != self.failed else ""
+        if typed and not _COMPILES.match(self.failed):
+            return typed
         for name, value in self.shell.variables.items() if own == _OWN else ():
             if old.search(value):
                 return f"export {name}={shlex.quote(old.sub(new, value))}   # {remark}; then the same command"
@@ -131,7 +132,7 @@ class UserProject:
         for place, number, line in (*settings, *self._lines(own)):
             if old.search(line):
                 return self._replaced(place, number, old.sub(new, line), remark)
-        return ""
+        return typed
 
     def _lines(self, patterns: Sequence[str]) -> Iterator[tuple[str, int, str]]:
         """Each line of those files that is not a comment, with the file and its number."""
@@ -352,12 +353,8 @@ class UserProject:
         there = next((path for pattern in places for path in self.files.find(pattern)), "")
         if there and word:
             return f"{self.failed.replace(word, shlex.quote(there))}   # {name} is there"
-        own = (
-            self._written(re.compile(rf"(?<![\w/-]){re.escape(groups['file'])}(?![\w-])"), there, f"{name} is there")
-            if there
-            else ""
-        )
-        if own:
+        asked = re.compile(rf"(?<![\w/-]){re.escape(groups['file'])}(?![\w-])")
+        if there and (own := self._written(asked, there, f"{name} is there")):
             return own
         if there:
             return f"ls -l {shlex.quote(there)}   # {name} is there: name it so, or run the command in its folder"

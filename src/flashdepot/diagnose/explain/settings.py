@@ -41,8 +41,8 @@ _BUNDLES = frozenset(name for name in PLACES if re.search("CERT|CA_BUNDLE|CAINFO
 """Variables that name the certificates to trust: where one does not verify, the file that is there is of others."""
 _FLAG = re.compile(r"(?<![\w-])--([a-z][a-z-]+)")
 _OFF = ("", "0", "false", "no", "off")
-_TELLING = 5
-"""Characters of a value that, in quotes, is no other thing's."""
+_ONE_WORD = re.compile(r"[\w+-]{5,}")
+"""A value that, in quotes, is no other thing's: long enough, and not an address."""
 _WRITTEN = frozenset({"disk-full", "permission-denied"})
 """Classes in which a path of the error that is below a folder that a setting names was chosen by that setting."""
 _LIMITS = {
@@ -174,9 +174,9 @@ class Settings:
         hosts = {urlsplit(part).hostname for part in value.split() if "://" in part} - {None}
         named = [part for part in value.split() if "/" in part.strip("/")]
         below = [f"{part.rstrip('/')}/" for part in named] if self.hit and self.hit.rule.id in _WRITTEN else []
-        return (
+        return bool(
             (" " in value and value in said)
-            or (len(value) >= _TELLING and any(f"{quote}{value}{quote}" in said for quote in "'`\""))
+            or (_ONE_WORD.fullmatch(value) and any(f"{quote}{value}{quote}" in said for quote in "'`\""))
             or any(part in words for part in named)
             or any(word.startswith(tuple(below)) for word in words)
             or any(host in words or f"{host}:" in said or f"'{host}'" in said for host in hosts)
