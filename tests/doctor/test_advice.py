@@ -353,7 +353,7 @@ MARCH = "cc1plus: note: valid arguments to '-march=' switch are: nocona znver1 n
         ("pyproject.toml", PROJECT, "uv add trainer", "error: Requirement name `trainer` matches project name `trainer`, but self-dependencies are not\n", "sed -i.bak '2s|.*|name = \"my-trainer\"|' pyproject.toml"),
         ("pyproject.toml", PROJECT, "uv lock", "error: No solution found when resolving dependencies\n  cause: Because trainer[a] depends on x==1 and trainer[b] on x==2, we can conclude that trainer[a] and trainer[b] are incompatible.\n", "printf '%s\\n' '' '[tool.uv]' 'conflicts = [[{ extra = \"a\" }, { extra = \"b\" }]]' >> pyproject.toml"),
         ("pyproject.toml", PROJECT + "[tool.setuptools]\n", "uv pip install -e .", "error: Multiple top-level packages discovered in a flat-layout: ['data', 'model'].\n", "sed -i.bak "),
-        ("pyproject.toml", PROJECT, "uv lock", "error: No solution found\nhint: Wheels are available for `triton-windows` (v3.2) on the following platform: `win_amd64`\n", "sed -i.bak '3s|.*|dependencies = [\"triton-windows<3.3; sys_platform == '\"'\"'win32'\"'\"'\"]|' pyproject.toml"),
+        ("pyproject.toml", PROJECT, "uv lock", "error: No solution found when resolving dependencies\n  cause: Because you require triton-windows<3.3, we can conclude that\nhint: Wheels are available for `triton-windows` (v3.2) on the following platform: `win_amd64`\n", "sed -i.bak '3s|.*|dependencies = [\"triton-windows<3.3; sys_platform == '\"'\"'win32'\"'\"'\"]|' pyproject.toml"),
         ("kern/Cargo.toml", 'half = "1"\n', "cargo build", "note: there are multiple different versions of crate `half` in the dependency graph\n", "sed -i.bak '6s|.*|half = \"1\"|' Cargo.toml"),
         ("utils.h", "int pad(int n) { return n; }\n", "make", "b.cpp:(.text+0x0): multiple definition of `pad(int)'; a.o:a.cpp:(.text+0x0): first defined here\n", "sed -i.bak '1s|.*|inline int pad(int n) { return n; }|' utils.h"),
         ("environment.yml", "dependencies:\n  - python=3.12.4=h99e199e_1\n", "conda env create", "Solving environment: failed\nPackagesNotFoundError: The following packages are not available from current channels:\n\n  - python=3.12.4=h99e199e_1\n", "sed -i.bak -E 's/^"),
@@ -441,6 +441,8 @@ def test_a_limit_of_the_shell_is_lifted(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(Files, "limits", {"v": (1 << 27, 1 << 27)})
     log = "g++ -O2 -c a.cpp\ncc1plus: out of memory allocating 262144 bytes after a total of 2822144 bytes\n"
     assert carried(log, "make", NO_ENVIRONMENT, tmp_path).startswith("ulimit -v unlimited ")
+    (tmp_path / "env.sh").write_text("export A=1\nulimit -v 131072\n")
+    assert carried(log, "make", NO_ENVIRONMENT, tmp_path).startswith("sed -i.bak 2d env.sh ")
 
 
 def test_a_cache_of_cmake_that_names_what_is_gone_is_removed(tmp_path: Path) -> None:

@@ -245,7 +245,12 @@ class UserProject:
         return f"{code}   # then the same command"
 
     def _loosen(self, _given: str, groups: Mapping[str, str]) -> str:
-        """A requirement of the user's own, which nothing else agrees with, without its bounds."""
+        """A requirement of the user's own, which nothing else agrees with, without its bounds; not where only wheels are missing."""
+        if (
+            "Wheels are available for" in self.settings.lines_said
+            or " wheels with the following" in self.settings.lines_said
+        ):
+            return ""
         asked = re.compile(
             rf"(?<![\w.-]){_any_spelling(groups['name'])}(?P<extra>\[[\w,.-]+\])?\s*[<>=!~][^'\";#\n]*?(?=\s*(?:['\";#]|$)|\s+[^\s<>=!~\d])",
             re.IGNORECASE,

@@ -45,6 +45,8 @@ _ONE_WORD = re.compile(r"[\w+-]{5,}")
 """A value that, in quotes, is no other thing's: long enough, and not an address."""
 _WRITTEN = frozenset({"disk-full", "permission-denied"})
 """Classes in which a path of the error that is below a folder that a setting names was chosen by that setting."""
+_STARTED = ("*.sh", "~/.bashrc", "~/.profile", "~/.bash_profile", "~/.zshrc", "/etc/profile.d/*.sh")
+"""What a shell reads when it starts, and what a project has for it."""
 _LIMITS = {
     "v": re.compile(r"(?i)out of memory|cannot allocate memory|bad_alloc|memory exhausted|MemoryError"),
     "f": re.compile(r"(?i)file size limit|file too large"),
@@ -115,6 +117,10 @@ class Settings:
         """The command that lifts a limit of the shell that the error tells of; empty where none does."""
         for option, pattern in _LIMITS.items():
             if (limits := self.shell.files.limits.get(option)) and pattern.search(self.said):
+                for place in (path for pattern in _STARTED for path in self.shell.files.find(pattern)):
+                    lines = enumerate(self.shell.files.text(place).splitlines(), 1)
+                    if found := next((n for n, line in lines if re.search(rf"\bulimit .*-[a-zA-Z]*{option}", line)), 0):
+                        return f"sed -i.bak {found}d {shlex.quote(place)}   # it limits what a program may take to {limits[0]}; then the same command in a new shell"
                 lifted = "unlimited" if option in "vf" else str(max(limits[1], 65536))
                 return f"ulimit -{option} {lifted}   # it is {limits[0]} in this shell; then the same command; where it may not be raised: the one who set it, for a login or a batch job"
         return ""
