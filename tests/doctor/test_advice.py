@@ -1,6 +1,7 @@
 """Advice speaks of what the log speaks of: its package, its system, its vendor, its versions."""
 
 import io
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from flashdepot.diagnose.explain import Files, explain
 from flashdepot.diagnose.explain.rules import for_windows
 from flashdepot.host import saved_host
 from flashdepot.model.host import HostRecord
+from support.tools import posix
 
 ABI = "undefined symbol: _ZN3c104cuda9SetDeviceEi"
 
@@ -389,6 +391,46 @@ def test_what_the_projects_own_files_have_is_in_the_first_command(tmp_path, file
     assert carried(log.replace("@", str(tmp_path)), command, NO_ENVIRONMENT, tmp_path).startswith(
         said.replace("@/", f"{tmp_path}/")
     )
+
+
+TOUCH = "$(touch OWNED)"
+LOCK = f'version = 3\n[[package]]\nname = "x"\nversion = "1"\ndependencies = ["half 1"]\n[[package]]\nname = "half"\nversion = "2 {TOUCH}"\n'
+
+
+@posix("bash")
+@pytest.mark.parametrize(
+    ("file", "text", "command", "log"),
+    [
+        ("Cargo.toml", f'[features]\n"cudb{TOUCH}" = []\n', "cargo build --features cuda", "error: the package 'x' does not contain this feature: cuda\n"),
+        ("Cargo.lock", LOCK, "cargo build", "note: there are multiple different versions of crate `half` in the dependency graph\n"),
+        (f"{TOUCH}/pyproject.toml", "", "uv pip install -e .", "error: No `pyproject.toml` found in current directory or any parent directory\n"),
+        (f"{TOUCH}/libattn.so", "", "make", "/usr/bin/ld: cannot find -lattn: No such file or directory\n"),
+        (f"envs/fb{TOUCH}/x", "", "conda install -n fa x", "EnvironmentLocationNotFound: Not a conda environment: @/envs/fa\n"),
+        (f"{TOUCH}/CMakeLists.txt", "", "cmake ..", 'CMake Error: The source directory "@" does not appear to contain CMakeLists.txt.\n'),
+        (f"{TOUCH}/fa-1-py3-none-any.whl", "", "pip install fa-1-py3-none-any.whl", "WARNING: Requirement 'fa-1-py3-none-any.whl' looks like a filename, but the file does not exist\nERROR: x\n"),
+        ("Makefile", f"CXXFLAGS = -march=znver5 '{TOUCH}'\n", "make", f"cc1plus: error: bad value 'znver5' for '-march=' switch\n{MARCH}"),
+    ],
+)  # fmt: skip
+def test_what_files_and_their_names_put_into_a_command_starts_nothing(tmp_path, file, text, command, log) -> None:
+    (tmp_path / "Cargo.toml").write_text(CRATE)
+    place = tmp_path / file
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        report = explain(
+            io.BytesIO(log.replace("@", str(tmp_path)).encode()), NO_ENVIRONMENT, command, Files(here=True)
+        )
+    for step in (*report.next_steps, *(fix for cause in report.findings for fix in cause.fix)):
+        if TOUCH in step:  # nothing of it is on this PATH; an expansion of the shell's needs none
+            subprocess.run(
+                ["bash", "-c", f"PATH=/nowhere; touch() {{ : > OWNED; }}; {step}"],
+                cwd=tmp_path,
+                capture_output=True,
+                timeout=20,
+                check=False,
+            )
+    assert not (tmp_path / "OWNED").exists()
 
 
 def test_a_word_of_a_log_is_not_installed_as_a_package() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from difflib import SequenceMatcher
 from itertools import takewhile
@@ -37,6 +37,8 @@ _LIBRARIES = tuple(
 """Where libraries are that no linker looks for by itself; those of stubs stand for the driver's."""
 _HEADERS = tuple(f"{depth}*.{kind}" for depth in ("", "*/", "*/*/") for kind in ("h", "hpp", "cuh"))
 _WORD = re.compile(r"[\w.+-]+")
+_HARMLESS = re.compile(r"[\w@%+=:,./~-]+")
+"""A name, of a log or of a file, that a shell takes for one word and nothing else."""
 _ALIKE = 0.6
 """How much a word must be like another, of 1, to be meant for it."""
 _COMPILES = re.compile(r"(?:\S*/)?(?:g\+\+|gcc|c\+\+|clang\+\+|nvcc|ld)\s")
@@ -67,7 +69,8 @@ class UserProject:
         :param given: the file and the table whose keys are those, or the values, where the line does not list them.
         """
         listed = _WORD.findall(groups.get("accepted", "")) or list(self._keys(given, groups))
-        accepted = list(dict.fromkeys(word.strip(".") for word in listed if word not in ("or", "and", "one", "of")))
+        there = (word.strip(".") for word in listed if _HARMLESS.fullmatch(word))
+        accepted = [word for word in dict.fromkeys(there) if word not in ("or", "and", "one", "of")]
         meant, refused, option = (groups.get(name, "") for name in ("meant", "refused", "option"))
         refused = refused or groups.get("other", "")
         meant = meant or groups.get("good", "")
@@ -83,9 +86,9 @@ class UserProject:
             rf"(?<={re.escape(option)})[^\s,'\"]+" if option else rf"(?<![\w.-]){re.escape(refused)}(?![\w-]|\.\w)"
         )
         more = ", ..." if len(accepted) > _LISTED else ""
-        there = f"one of {', '.join(accepted[:_LISTED])}{more}" if accepted else "as the log itself says"
-        written = self._written(old, new, there) if refused or option else ""
-        prose = f"{option}{new} in place of {option}{refused or 'what it has'}   # {there}"
+        remark = f"one of {', '.join(accepted[:_LISTED])}{more}" if accepted else "as the log itself says"
+        written = self._written(old, new, remark) if refused or option else ""
+        prose = f"{option}{new} in place of {option}{refused or 'what it has'}   # {remark}"
         sure = bool(groups.get("meant")) or len(accepted) == 1 or bool(nearest(refused, accepted, _ALIKE))
         return written or ("" if self.failed or not sure else prose)
 
@@ -117,21 +120,28 @@ class UserProject:
         asked = re.compile(rf"\S*{re.escape(name)}")
         if not (there := next((path for path in fits if not path.endswith(name)), "")):
             return ""
-        return f"{asked.sub(shlex.quote(there), self.failed) if self.failed else f'pip install {shlex.quote(there)}'}   # the one of this Python and system"
+        return f"{asked.sub(lambda _: shlex.quote(there), self.failed) if self.failed else f'pip install {shlex.quote(there)}'}   # the one of this Python and system"
 
-    def _written(self, old: re.Pattern[str], new: str, remark: str, own: Sequence[str] = _OWN) -> str:
+    def _written(
+        self,
+        old: re.Pattern[str],
+        new: str | Callable[[re.Match[str]], str],
+        remark: str,
+        own: Sequence[str] = _OWN,
+    ) -> str:
         """What has ``new`` where ``old`` is: the failed command, a variable, or a line of a file of settings or of the project."""
-        changed = old.sub(new, self.failed)
+        put = new if callable(new) else lambda _: new
+        changed = old.sub(put, self.failed)
         typed = f"{changed}   # {remark}" if changed != self.failed else ""
         if typed and not _COMPILES.match(self.failed):
             return typed
         for name, value in self.shell.variables.items() if own == _OWN else ():
             if old.search(value):
-                return f"export {name}={shlex.quote(old.sub(new, value))}   # {remark}; then the same command"
+                return f"export {name}={shlex.quote(old.sub(put, value))}   # {remark}; then the same command"
         settings = ((place, number, line) for _, place, number, line in self.settings.lines() if own == _OWN)
         for place, number, line in (*settings, *self._lines(own)):
             if old.search(line):
-                return self._replaced(place, number, old.sub(new, line), remark)
+                return self._replaced(place, number, old.sub(put, line), remark)
         return typed
 
     def _lines(self, patterns: Sequence[str]) -> Iterator[tuple[str, int, str]]:
@@ -199,7 +209,8 @@ class UserProject:
         there = next((str(Path(path).parent) for pattern in below for path in self.files.find(pattern)), "")
         if there and not self.failed:
             return f"cmake -S {shlex.quote(there)} -B {shlex.quote(groups['folder'])}/build   # its CMakeLists.txt is there"
-        code = re.sub(r"(?<=\s)(?:-S ?\S+|\.\.?/?)(?=\s|$)", f"-S {shlex.quote(there)}", self.failed, count=1)
+        source = re.compile(r"(?<=\s)(?:-S ?\S+|\.\.?/?)(?=\s|$)")
+        code = source.sub(lambda _: f"-S {shlex.quote(there)}", self.failed, count=1)
         return f"{code}   # its CMakeLists.txt is there" if there and code != self.failed else ""
 
     def _program(self, _given: str, groups: Mapping[str, str]) -> str:
@@ -257,7 +268,7 @@ class UserProject:
         )
         return self._written(
             asked,
-            rf"{groups['name']}\g<extra>",
+            lambda found: f"{groups['name']}{found['extra'] or ''}",
             f"{groups['name']}{groups['spec']} is what the others do not agree with",
             _ASKED,
         )
@@ -317,7 +328,8 @@ class UserProject:
         ours = self._document("Cargo.toml").get("package", {}).get("name")
         taken = {need for package in locked if package["name"] == ours for need in package.get("dependencies", ())}
         versions = [package["version"] for package in locked if package["name"] == name]
-        there = next((version for version in versions if f"{name} {version}" not in taken), "")
+        free = (version for version in versions if f"{name} {version}" not in taken)
+        there = next((version for version in free if _HARMLESS.fullmatch(version)), "")
         return f"cargo add {name}@{there}   # one {name}: that of the other crate" if own and there else ""
 
     def _builds(self, given: str, _groups: Mapping[str, str]) -> str:
@@ -376,7 +388,8 @@ class UserProject:
         there = (
             path for name in given.split() for depth in ("*/", "*/*/") for path in self.files.find(f"{depth}{name}")
         )
-        folder = next((str(Path(path).parent) for path in there if "venv" not in path), "")
+        folders = (Path(path).parent.as_posix() for path in there if "venv" not in path)
+        folder = next((folder for folder in folders if _HARMLESS.fullmatch(folder)), "")
         if not folder or self.failed.startswith("git ") or any(self.files.find(name) for name in given.split()):
             return ""
         if (place := re.search(r"(?<= )(?:-e )?\.(?=/? |/?$|\[)", self.failed)) is not None:
@@ -391,7 +404,7 @@ class UserProject:
             for depth in ("*/", "*/*/", "*/*/*/", *(_LIBRARIES if "lib" in groups else ()))
             for path in self.files.find(f"{depth}{name if 'lib' in groups else _plain(name)}")
         )
-        place = next((path for path in found if "CMakeFiles" not in path), "")
+        place = next((path for path in found if "CMakeFiles" not in path and _HARMLESS.fullmatch(path)), "")
         folder = place[: -len(name) - 1] if "file" in groups else str(Path(place).parent)
         variable, flag = _filled(given, groups), "-L native=" if given == "RUSTFLAGS" else ""
         kept = f"${{{variable}:+:${variable}}}" if variable.endswith("PATH") else ""

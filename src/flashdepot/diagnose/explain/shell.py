@@ -93,7 +93,7 @@ _PROGRAMS = frozenset({"conda", "apt", "dnf", "docker"})
 _OF_RELEASE = re.compile(r"--python (3\.\d+)\b")
 _GCC = re.compile(r"\b(gcc|g\+\+)-(\d+)")
 _OLDEST_GCC = {"=bookworm": 11, "=trixie": 12}
-"""The oldest GCC that a release of Debian has, by what /etc/os-release says of it (packages.debian.org, 2026-11-28)."""
+"""The oldest GCC that a release of Debian has, by what /etc/os-release says of it (Debian's lists of packages, 2026-11-28)."""
 _SET_FOR_ONE = re.compile(r"(^|&& )((?:[A-Z][A-Z0-9_]*=\S+ )*[A-Z][A-Z0-9_]*=\S+) (?=(?:pip|uv|cargo|cmake) )")
 """What is set for a command only: the command that failed needs it as well."""
 OF_CUDA = frozenset(
