@@ -347,7 +347,7 @@ class UserProject:
 
     def _dll(self, _given: str, groups: Mapping[str, str]) -> str:
         """The DLL that a module needs and that is not next to it, where it is below this folder: copied there."""
-        depths = [f"{top}{'*/' * depth}" for top in ("", ".venv/") for depth in range(7)]
+        depths = [f"{top}{'*/' * depth}" for top in ("", ".venv/") for depth in range(5)]
         for module in (path for depth in depths for path in self.files.find(f"{depth}{groups['module']}*.pyd")):
             for dll in dict.fromkeys(re.findall(r"([\w.+-]+\.dll)\0", self.files.text(module))):
                 near = self.files.find(f"{Path(module).parent}/{dll}")
