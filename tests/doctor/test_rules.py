@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from doctor.logs import classes
+from flashdepot.diagnose.explain.edits import Edits
 from flashdepot.diagnose.explain.machine import WHEELS
-from flashdepot.diagnose.explain.rules import SYMPTOM, LogRule, load_rules
+from flashdepot.diagnose.explain.rules import SENTENCES, SYMPTOM, LogRule, load_rules
 from flashdepot.diagnose.explain.values import fill
 
 ROOT = Path(__file__).parents[2]
@@ -39,6 +40,11 @@ def test_what_only_says_what_happened_says_what_may_be_behind_it() -> None:
 def test_what_a_rule_hides_is_a_rule() -> None:
     ids = {rule.id for rule in load_rules()}
     assert {other for rule in load_rules() for other in (*rule.hides, *rule.or_else)} <= ids
+
+
+def test_an_edit_that_a_hint_asks_for_is_there() -> None:
+    asked = {command[1:].split()[0] for _, command in SENTENCES.rows["hints"] if command.startswith("@")}
+    assert asked == {name[1:] for name in vars(Edits) if re.fullmatch("_[a-z]+", name)}
 
 
 @pytest.mark.parametrize("rule", load_rules(), ids=lambda rule: rule.id)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from flashdepot.diagnose.explain.edits import Edits
 from flashdepot.diagnose.explain.hint import AS_SAID, commands_in, near
 from flashdepot.diagnose.explain.machine import WHEELS
 from flashdepot.diagnose.explain.match import RuleOutcome
 from flashdepot.diagnose.explain.piece import Hit
-from flashdepot.diagnose.explain.project import UserProject
 from flashdepot.diagnose.explain.rules import RANKS, LogRule, code_of, for_windows, is_for_posix
 from flashdepot.diagnose.explain.settings import Settings
 from flashdepot.diagnose.explain.shell import BRINGS_CUDA, LINK_CANDLE, OF_CUDA, UserShell
@@ -90,10 +90,10 @@ class Advice:
                 undone = undone.replace("   # ", f" && {other}   # ")
             own = [*filter(None, [undone and self._carried(undone)]), *own]
         failed = self.failed or failed_command(self.outcome)
-        project = UserProject(self.shell, self.settings, failed)
-        named_there = commands_in(self.hints, failed or "THE_COMMAND", project.edit)
+        edits = Edits(self.shell, self.settings, failed)
+        named_there = commands_in(self.hints, failed or "THE_COMMAND", edits.edit)
         said = [
-            c if c in project.edits else self._carried(c)
+            c if c in edits.made else self._carried(c)
             for c in named_there
             if not (_OF_OURS.search(c) and c.endswith(AS_SAID))
         ]

@@ -12,7 +12,7 @@ from flashdepot.diagnose.explain.pattern import Pattern
 from flashdepot.diagnose.explain.rules import SENTENCES, code_of
 
 Edit = Callable[[str, Mapping[str, str]], str]
-"""What :meth:`flashdepot.diagnose.explain.project.UserProject.edit` does."""
+"""What :meth:`flashdepot.diagnose.explain.edits.Edits.edit` does."""
 
 AS_SAID = "   # as the log itself says"
 _ABOVE, _BELOW = 8, 20

@@ -1,8 +1,4 @@
-"""The user's project: what its own files say of what failed, and the edit of them, or of the failed command, that fixes it.
-
-The rows of ``sentences.toml`` name an edit by ``@``, with its arguments; each is a method here. An edit for which the files, the
-variables and the command have nothing is empty.
-"""
+"""The user's project: its own files, the failed command and the variables, and how a text in them is changed."""
 
 from __future__ import annotations
 
@@ -11,9 +7,6 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from difflib import SequenceMatcher
-from itertools import takewhile
-from os.path import normpath
 from pathlib import Path
 from typing import Any
 
@@ -27,102 +20,17 @@ _OWN = (
     "requirements*.txt", "requirements/*.txt", "environment*.y*ml", "CMakePresets.json", "*.cmake", "build.rs", "rust-toolchain*", "*/Makefile",
 )  # fmt: skip
 """The files that say how a project is installed and built, from the folder of the failed command on."""
-_ASKED = ("*.in", "requirements*.txt", "requirements/*.txt", "pyproject.toml")
-"""Those that name the packages to install."""
-_LIBRARIES = tuple(
-    f"{root}/{folder}/"
-    for root in ("$CUDA_HOME", "$CUDA_PATH", "/usr/local/cuda", "$CONDA_PREFIX")
-    for folder in ("lib64", "lib", "lib64/stubs", "lib/stubs")
-)
-"""Where libraries are that no linker looks for by itself; those of stubs stand for the driver's."""
-_HEADERS = tuple(f"{depth}*.{kind}" for depth in ("", "*/", "*/*/") for kind in ("h", "hpp", "cuh"))
-_WORD = re.compile(r"[\w.+-]+")
-_HARMLESS = re.compile(r"[\w@%+=:,./~-]+")
-"""A name, of a log or of a file, that a shell takes for one word and nothing else."""
-_ALIKE = 0.6
-"""How much a word must be like another, of 1, to be meant for it."""
 _COMPILES = re.compile(r"(?:\S*/)?(?:g\+\+|gcc|c\+\+|clang\+\+|nvcc|ld)\s")
 """A command that a file says more often than a person does: the file is changed where it has what is wrong."""
-_LISTED = 6
-_BUILDS = re.compile(r"^(\s*- *[\w.-]+=[\w.*]+)=\w+\s*$", re.MULTILINE)
-"""A package of an exported environment of conda's, with its version and the build of one system."""
-_SYSTEMS = {"win": "win32", "lin": "linux", "man": "linux", "mac": "darwin"}
 
 
-class UserProject:
+class ProjectFiles:
     """The files, the variables and the failed command of a user, which is empty where it is not known."""
 
     def __init__(self, shell: UserShell, settings: Settings, failed: str) -> None:
         self.shell, self.files, self.settings, self.failed = shell, shell.files, settings, failed
-        self.edits: set[str] = set()
 
-    def edit(self, how: str, groups: Mapping[str, str]) -> str:
-        """The command that a row asks for by ``@name arguments``, with what its line names."""
-        name, _, given = how.partition(" ")
-        edit = str(getattr(self, f"_{name}")(given, groups))
-        self.edits.add(edit)
-        return edit
-
-    def _swap(self, given: str, groups: Mapping[str, str]) -> str:
-        """Another value in place of one that was refused: the nearest of those that there are.
-
-        :param given: the file and the table whose keys are those, or the values, where the line does not list them.
-        """
-        listed = _WORD.findall(groups.get("accepted", "")) or list(self._keys(given, groups))
-        there = (word.strip(".") for word in listed if _HARMLESS.fullmatch(word))
-        accepted = [word for word in dict.fromkeys(there) if word not in ("or", "and", "one", "of")]
-        meant, refused, option = (groups.get(name, "") for name in ("meant", "refused", "option"))
-        refused = refused or groups.get("other", "")
-        meant = meant or groups.get("good", "")
-        if meant and not refused and not option:
-            words = [*re.split(r"[\s,=]+", self.failed), *re.split(r"[\s'\"`,]+", self.settings.said)]
-            quoted = [word for word in re.findall(r"[`'\"]([\w.-]+)[`'\"]", self.settings.said) if word in words]
-            refused = nearest(meant, [word for word in words if word not in (meant, "")], _ALIKE) or (quoted or [""])[0]
-        native = "native" if option and "native" in accepted else ""
-        new = meant or native or nearest(refused, [word for word in accepted if word != refused])
-        if not new:
-            return ""
-        old = re.compile(
-            rf"(?<={re.escape(option)})[^\s,'\"]+" if option else rf"(?<![\w.-]){re.escape(refused)}(?![\w-]|\.\w)"
-        )
-        more = ", ..." if len(accepted) > _LISTED else ""
-        remark = f"one of {', '.join(accepted[:_LISTED])}{more}" if accepted else "as the log itself says"
-        written = self._written(old, new, remark) if refused or option else ""
-        prose = f"{option}{new} in place of {option}{refused or 'what it has'}   # {remark}"
-        sure = bool(groups.get("meant")) or len(accepted) == 1 or bool(nearest(refused, accepted, _ALIKE))
-        return written or ("" if self.failed or not sure else prose)
-
-    def _replace(self, given: str, groups: Mapping[str, str]) -> str:
-        """Other words, or none, in place of some that the files or the command have."""
-        old, _, new = _filled(given, groups).partition(" ")
-        option = re.escape(groups.get("option", ""))
-        words = re.compile(rf"(?<![\w-]){re.escape(old)}(?:{option})?(?![\w=-])")
-        return self._written(words, new, f"{new} in place of {old}" if new else f"without {old}")
-
-    def _include(self, _given: str, groups: Mapping[str, str]) -> str:
-        """A header that a file needs and does not include: in the file, or, where it is another's, for every file."""
-        header, file = groups["header"], groups["file"]
-        if file.startswith("/") or not self.files.find(_plain(file)):
-            return f"export CXXFLAGS='-include {header}'   # {file} needs it and does not include it; then from an empty build folder"
-        return f"sed -i.bak '1i #include <{header}>' {file}   # {file} needs it; then the same command"
-
-    def _wheel(self, _given: str, groups: Mapping[str, str]) -> str:
-        """The wheel of the same release for this Python and system, where it is next to the one that is for another."""
-        place, _, name = groups["file"].rpartition("/")
-        python = self.shell.host.python if self.shell.host else None
-        tag = "cp{}{}".format(*python.version.numbers[:2]) if python else "-"
-        folders = [f"{_plain(place)}/"] if place else ["", "*/", "~/Downloads/"]
-        found = (path for folder in folders for path in self.files.find(f"{folder}{_plain(name.split('-')[0])}-*.whl"))
-        system = "win" if os.name == "nt" else "linux"
-        fits = [
-            path for path in found if (f"-{tag}-" in path or "-py3-" in path) and (system in path or "-any" in path)
-        ]
-        asked = re.compile(rf"\S*{re.escape(name)}")
-        if not (there := next((path for path in fits if not path.endswith(name)), "")):
-            return ""
-        return f"{asked.sub(lambda _: shlex.quote(there), self.failed) if self.failed else f'pip install {shlex.quote(there)}'}   # the one of this Python and system"
-
-    def _written(
+    def written(
         self,
         old: re.Pattern[str],
         new: str | Callable[[re.Match[str]], str],
@@ -139,323 +47,51 @@ class UserProject:
             if old.search(value):
                 return f"export {name}={shlex.quote(old.sub(put, value))}   # {remark}; then the same command"
         settings = ((place, number, line) for _, place, number, line in self.settings.lines() if own == _OWN)
-        for place, number, line in (*settings, *self._lines(own)):
+        for place, number, line in (*settings, *self.lines(own)):
             if old.search(line):
-                return self._replaced(place, number, old.sub(put, line), remark)
+                return self.replaced(place, number, old.sub(put, line), remark)
         return typed
 
-    def _lines(self, patterns: Sequence[str]) -> Iterator[tuple[str, int, str]]:
+    def lines(self, patterns: Sequence[str]) -> Iterator[tuple[str, int, str]]:
         """Each line of those files that is not a comment, with the file and its number."""
         for place in dict.fromkeys(path for pattern in patterns for path in self.files.find(pattern)):
             lines = enumerate(self.files.text(place).splitlines(), 1)
             yield from ((place, number, line) for number, line in lines if not line.lstrip().startswith("#"))
 
-    def _replaced(self, place: str, number: int, new: str, remark: str) -> str:
+    def replaced(self, place: str, number: int, new: str, remark: str) -> str:
         """The command that writes a line of a file again, or, where there is no sed, the line."""
         if os.name == "nt":
             return f"{place}, line {number}: write   {new.strip()}   # {remark}; then the same command"
         code = f"{number}s|.*|" + re.sub(r"[\\&|]", lambda found: f"\\{found[0]}", new) + "|"
         return f"sed -i.bak {shlex.quote(code)} {shlex.quote(place)}   # {new.strip()}: {remark}; then the same command"
 
-    def _document(self, place: str) -> Mapping[str, Any]:
+    def document(self, place: str) -> Mapping[str, Any]:
+        """What a TOML or JSON file has; empty where it is not there or is none."""
+        text = self.files.text(place)
         with suppress(msgspec.DecodeError):
-            read = msgspec.json.decode if place.endswith(".json") else msgspec.toml.decode
-            return dict(
-                read(self.files.text(place).encode() or b"{}" if place.endswith(".json") else self.files.text(place))
-            )
+            return dict(msgspec.json.decode(text or "{}") if place.endswith(".json") else msgspec.toml.decode(text))
         return {}
 
-    def _keys(self, given: str, groups: Mapping[str, str]) -> Iterator[str]:
+    def keys(self, given: str, groups: Mapping[str, str]) -> Iterator[str]:
         """The names that a table of a file has, of one that a crate of the registry has where ``crate`` is named; or the words themselves."""
         place, _, path = given.partition(":")
         if not path:
             yield from given.split()
             return
         if place == "folder":
-            yield from (Path(found).name for found in self.files.find(f"{_plain(groups['folder'])}/*"))
+            yield from (Path(found).name for found in self.files.find(f"{plain(groups['folder'])}/*"))
         if path == "targets":
-            for _, _, line in self._lines((place, f"*/{place}")):
+            for _, _, line in self.lines((place, f"*/{place}")):
                 yield from re.findall(r"add_(?:library|executable)\s*\(\s*([\w-]+)", line)
         if crate := groups.get("crate"):
             place = next(reversed(self.files.find(f"~/.cargo/registry/src/*/{crate}-[0-9]*/Cargo.toml")), "")
         for table in path.split(","):
-            found: Any = self._document(place)
+            found: Any = self.document(place)
             for key in table.split("."):
                 found = found.get(key, {}) if isinstance(found, dict) else {}
             yield from (entry.get("name", "") for entry in found) if isinstance(found, list) else found
 
-    def _language(self, _given: str, groups: Mapping[str, str]) -> str:
-        """A language more for a project of CMake's that has a source of it."""
-        language = groups.get("language", "CUDA" if self.files.find("*.cu") or self.files.find("*/*.cu") else "CXX")
-        asked = re.compile(r"(project\s*\(\s*[\w.-]+[^)]*)\)", re.IGNORECASE)
-        for place, number, line in self._lines(("CMakeLists.txt",)):
-            if (found := asked.search(line)) and language not in found[1].split():
-                more = (
-                    f" {language})"
-                    if len(found[1].split()) > 1
-                    else f" LANGUAGES C CXX{'' if language == 'CXX' else f' {language}'})"
-                )
-                return self._replaced(place, number, asked.sub(rf"\1{more}", line), f"it has sources of {language}")
-        return ""
 
-    def _branch(self, _given: str, groups: Mapping[str, str]) -> str:
-        """A crate of a repository without the branch or tag that the repository has not."""
-        named = re.compile(rf',?\s*(?:branch|tag)\s*=\s*"{re.escape(groups["name"])}"')
-        return self._written(named, "", f"the repository has no {groups['name']}: its own branch")
-
-    def _source(self, _given: str, groups: Mapping[str, str]) -> str:
-        """The failed command of CMake's for the folder, below the one that it names, that has a CMakeLists.txt."""
-        below = (f"{_plain(groups['folder'])}/{depth}CMakeLists.txt" for depth in ("*/", "*/*/"))
-        there = next((str(Path(path).parent) for pattern in below for path in self.files.find(pattern)), "")
-        if there and not self.failed:
-            return f"cmake -S {shlex.quote(there)} -B {shlex.quote(groups['folder'])}/build   # its CMakeLists.txt is there"
-        source = re.compile(r"(?<=\s)(?:-S ?\S+|\.\.?/?)(?=\s|$)")
-        code = source.sub(lambda _: f"-S {shlex.quote(there)}", self.failed, count=1)
-        return f"{code}   # its CMakeLists.txt is there" if there and code != self.failed else ""
-
-    def _program(self, _given: str, groups: Mapping[str, str]) -> str:
-        """A program of a package, by uv, where the package has none of its own name."""
-        package = re.search(r"not provided by package [`'\"]([\w.-]+)", self.settings.lines_said)
-        return (
-            f"uvx --from {package[1]} {groups['name']}   # with the arguments as before"
-            if package and "name" in groups
-            else ""
-        )
-
-    def _order(self, _given: str, _groups: Mapping[str, str]) -> str:
-        """The command that links, with its libraries behind the files that use them."""
-        words = self.failed.split()
-        libraries = [word for word in words if re.match(r"-l\w|\S+\.a$", word)]
-        if not libraries or not re.match(r"\S*(?:\+\+|cc|clang)\s", self.failed):
-            return ""
-        code = " ".join([*(word for word in words if word not in libraries), *libraries])
-        return f"{code}   # libraries behind what uses them" if code != self.failed else ""
-
-    def _add(self, given: str, groups: Mapping[str, str]) -> str:
-        """A line in a table of a TOML file, behind the table's head where it is there."""
-        place, _, rest = given.partition(":")
-        table, _, entry = rest.partition(":")
-        packages = (path for place in ("*", "src/*") for path in self.files.find(f"{place}/__init__.py"))
-        folders = ", ".join(f'"{Path(path).parent.as_posix()}"' for path in packages)
-        named = f"name *= *[\"']{_any_spelling(groups.get('name', '-'))}[\"']"
-        projects = (path for depth in ("*/", "*/*/") for path in self.files.find(f"{depth}pyproject.toml"))
-        member = next((str(Path(path).parent) for path in projects if re.search(named, self.files.text(path))), "")
-        member = member or groups.get("name", "")
-        entry = _filled(entry, {**groups, "packages": folders, "member": member}).replace(
-            "packages = []", "bypass-selection = true"
-        )
-        text = self.files.text(place)
-        if os.name == "nt":
-            return f"{place}: [{table}]  {entry}   # then the same command"
-        head = next((n for n, line in enumerate(text.splitlines(), 1) if line.strip() == f"[{table}]"), 0)
-        code = (
-            f"sed -i.bak {shlex.quote(f'{head}a {entry}')} {place}"
-            if head
-            else f"printf '%s\\n' '' '[{table}]' {shlex.quote(entry)} >> {place}"
-        )
-        return f"{code}   # then the same command"
-
-    def _loosen(self, _given: str, groups: Mapping[str, str]) -> str:
-        """A requirement of the user's own, which nothing else agrees with, without its bounds; not where only wheels are missing."""
-        if (
-            "Wheels are available for" in self.settings.lines_said
-            or " wheels with the following" in self.settings.lines_said
-        ):
-            return ""
-        asked = re.compile(
-            rf"(?<![\w.-]){_any_spelling(groups['name'])}(?P<extra>\[[\w,.-]+\])?\s*[<>=!~][^'\";#\n]*?(?=\s*(?:['\";#]|$)|\s+[^\s<>=!~\d])",
-            re.IGNORECASE,
-        )
-        return self._written(
-            asked,
-            lambda found: f"{groups['name']}{found['extra'] or ''}",
-            f"{groups['name']}{groups['spec']} is what the others do not agree with",
-            _ASKED,
-        )
-
-    def _rename(self, given: str, groups: Mapping[str, str]) -> str:
-        """Another name for a project that is called like what it needs."""
-        name = re.compile(rf"(?<=[\"'])({re.escape(groups['name'])})(?=[\"'])")
-        for place, number, line in self._lines(given.split()):
-            if re.match(r"\s*[\"']?name[\"']?\s*[=:]", line) and name.search(line):
-                return self._replaced(
-                    place, number, name.sub(r"my-\1", line), "the project has the name of what it needs"
-                )
-        return ""
-
-    def _marker(self, given: str, groups: Mapping[str, str]) -> str:
-        """A requirement that is for one system only, with a marker that says so."""
-        sign, _, named = given.partition(" ")
-        system = _SYSTEMS.get((named or groups["system"]).lower()[:3], "")
-        marker = f"; sys_platform {sign} '{system}'"
-        asked = re.compile(rf"^\s*{_any_spelling(groups['name'])}(?![\w-])[^'\"#;\n]*", re.IGNORECASE)
-        within = re.compile(rf"(?<=['\"]){_any_spelling(groups['name'])}(?![\w-])[^'\"#;\n]*(?=['\"])", re.IGNORECASE)
-        for place, number, line in self._lines(_ASKED) if system else ():
-            found = (within if place.endswith(".toml") else asked).search(line)
-            if found and ";" not in line:
-                mark = marker.replace("'", '"') if line[found.start() - 1 : found.start()] == "'" else marker
-                new = f"{line[: found.end()].rstrip()}{mark}{line[found.end() :]}"
-                return self._replaced(place, number, new, f"{groups['name']} is not for this system")
-        without = re.sub(rf"\s{_any_spelling(groups['name'])}(?![\w-])\S*", "", self.failed)
-        left = without != self.failed and not without.endswith(("install", "add"))
-        return f"{without}   # without {groups['name']}, which is not for this system" if left else ""
-
-    def _inline(self, _given: str, groups: Mapping[str, str]) -> str:
-        """A function that a header defines, so that several objects have it: inline."""
-        kept = r"^(?!\s*(?:inline|static|template|return|extern|#))"
-        defined = re.compile(
-            rf"{kept}\s*[\w:<>*& ]+[\s*&]{re.escape(groups['symbol'])}\s*(?:\([^;]*(?:$|\{{)|[={{\[;])"
-        )
-        for place, number, line in self._lines(_HEADERS):
-            if defined.search(line):
-                return self._replaced(place, number, f"inline {line}", "several files include its definition")
-        return ""
-
-    def _crate(self, _given: str, groups: Mapping[str, str]) -> str:
-        """One version of a crate: that which the project's dependency takes, in its own Cargo.toml."""
-        name = groups["name"]
-        asked = re.compile(rf"^\s*{re.escape(name)}\s*=")
-        lines = [line for line in self._lines(("Cargo.toml", "*/Cargo.toml", "*/*/Cargo.toml")) if asked.match(line[2])]
-        own = next((line for line in lines if line[0] == "Cargo.toml"), None)
-        other = next((line for line in lines if line[0] != "Cargo.toml" and own and line[2] != own[2]), None)
-        if own and other:
-            folder = str(Path(other[0]).parent)
-            new = re.sub(
-                r'(?<=path)( *= *")([^"]+)', lambda found: found[1] + normpath(f"{folder}/{found[2]}"), other[2]
-            )
-            return self._replaced("Cargo.toml", own[1], new, f"the {name} that {other[0]} takes")
-        locked = self._document("Cargo.lock").get("package", [])
-        ours = self._document("Cargo.toml").get("package", {}).get("name")
-        taken = {need for package in locked if package["name"] == ours for need in package.get("dependencies", ())}
-        versions = [package["version"] for package in locked if package["name"] == name]
-        free = (version for version in versions if f"{name} {version}" not in taken)
-        there = next((version for version in free if _HARMLESS.fullmatch(version)), "")
-        return f"cargo add {name}@{there}   # one {name}: that of the other crate" if own and there else ""
-
-    def _builds(self, given: str, _groups: Mapping[str, str]) -> str:
-        """An environment's file without the builds of the machine that wrote it, and without packages of its system."""
-        for place in dict.fromkeys((*self.files.find("environment*.y*ml"), *self.files.find("*.y*ml"))):
-            if _BUILDS.search(self.files.text(place)):
-                edit = f"'s/^( *- *[^=]+=[^=]+)=[^=]+$/\\1/; /^ *- *({given})=/d'"
-                return f"sed -i.bak -E {edit} {shlex.quote(place)}   # without builds and packages of the machine that wrote the file; then the same command"
-        return ""
-
-    def _with(self, given: str, groups: Mapping[str, str]) -> str:
-        """A command for a project that has a file."""
-        place, _, command = given.partition(":")
-        return _filled(command, groups) if self.files.find(place) else ""
-
-    def _dll(self, _given: str, groups: Mapping[str, str]) -> str:
-        """The DLL that a module needs and that is not next to it, where it is below this folder: copied there."""
-        depths = [f"{top}{'*/' * depth}" for top in ("", ".venv/") for depth in range(5)]
-        for module in (path for depth in depths for path in self.files.find(f"{depth}{groups['module']}*.pyd")):
-            for dll in dict.fromkeys(re.findall(r"([\w.+-]+\.dll)\0", self.files.text(module))):
-                near = self.files.find(f"{Path(module).parent}/{dll}")
-                there = next((path for depth in depths for path in self.files.find(f"{depth}{dll}")), "")
-                if there and not near and not dll.startswith("python3"):
-                    copy = "copy" if os.name == "nt" else "cp"
-                    return f"{copy} {shlex.quote(there)} {shlex.quote(str(Path(module).parent))}   # {module} needs it; or: os.add_dll_directory of its folder before the import"
-        return ""
-
-    def _found(self, _given: str, groups: Mapping[str, str]) -> str:
-        """The failed command with the place where a file is that it names and that is not there; or the command that looks for it."""
-        name = groups["file"].replace("\\", "/").rpartition("/")[2]
-        word = next((word for word in self.failed.split() if word.rpartition("/")[2] == name), "")
-        set_here = any(groups["file"] in value for value in self.shell.variables.values())
-        if not name or not self.files.here or set_here or self.files.find(_plain(word or groups["file"])):
-            return ""
-        places = (
-            f"{folder}{_plain(name)}" for folder in ("", "*/", "*/*/", "*/*/*/", "../", "../*/", "~/", "~/Downloads/")
-        )
-        there = next((path for pattern in places for path in self.files.find(pattern)), "")
-        if there and word:
-            return f"{self.failed.replace(word, shlex.quote(there))}   # {name} is there"
-        asked = re.compile(rf"(?<![\w/-]){re.escape(groups['file'])}(?![\w-])")
-        if there and (own := self._written(asked, there, f"{name} is there")):
-            return own
-        if there:
-            return f"ls -l {shlex.quote(there)}   # {name} is there: name it so, or run the command in its folder"
-        files = [path for pattern in ("*.*", "*/*.*", "*/*/*.*") for path in self.files.find(pattern)]
-        like = nearest(name, [path for path in files if Path(path).suffix[:2] == Path(name).suffix[:2]], _ALIKE)
-        if like and not word:
-            return f"{like} in place of {name}   # there is no {name} here, and this"
-        if like and word:
-            return f"{self.failed.replace(word, shlex.quote(like))}   # there is no {name} here, and this"
-        return f"find . ~ -name {shlex.quote(name)} -not -path '*/.*'   # where it is; then the same command with that path, or in that folder"
-
-    def _cd(self, given: str, _groups: Mapping[str, str]) -> str:
-        """The failed command in the folder below this one that has the project's file, where one has."""
-        there = (
-            path for name in given.split() for depth in ("*/", "*/*/") for path in self.files.find(f"{depth}{name}")
-        )
-        folders = (Path(path).parent.as_posix() for path in there if "venv" not in path)
-        folder = next((folder for folder in folders if _HARMLESS.fullmatch(folder)), "")
-        if not folder or self.failed.startswith("git ") or any(self.files.find(name) for name in given.split()):
-            return ""
-        if (place := re.search(r"(?<= )(?:-e )?\.(?=/? |/?$|\[)", self.failed)) is not None:
-            return f"{self.failed[: place.end() - 1]}./{folder}{self.failed[place.end() :]}   # the project is there"
-        return f"cd {shlex.quote(folder)} && {self.failed or 'THE_COMMAND'}   # the project is there"
-
-    def _folder(self, given: str, groups: Mapping[str, str]) -> str:
-        """The folder below this one that has a header or a library, in the variable by which it is looked for there."""
-        name = groups.get("file") or f"lib{groups['lib']}.[sa]*"
-        found = (
-            path
-            for depth in ("*/", "*/*/", "*/*/*/", *(_LIBRARIES if "lib" in groups else ()))
-            for path in self.files.find(f"{depth}{name if 'lib' in groups else _plain(name)}")
-        )
-        place = next((path for path in found if "CMakeFiles" not in path and _HARMLESS.fullmatch(path)), "")
-        folder = place[: -len(name) - 1] if "file" in groups else str(Path(place).parent)
-        variable, flag = _filled(given, groups), "-L native=" if given == "RUSTFLAGS" else ""
-        kept = f"${{{variable}:+:${variable}}}" if variable.endswith("PATH") else ""
-        named = not place or "file" in groups or place.endswith((".so", ".a"))  # a linker wants no number behind it
-        link = "" if named else f"ln -sf {shlex.quote(Path(place).name)} {folder}/lib{groups['lib']}.so && "
-        code = f'{link}export {variable}="{flag}{"" if folder.startswith("/") else "$PWD/"}{folder}{kept}"'
-        return f"{code}   # {place} is there; then the same command" if place else ""
-
-    def _embedded(self, _given: str, groups: Mapping[str, str]) -> str:
-        """What lets an embeddable Python of Windows see its packages: lines of its ._pth file."""
-        folder = groups["folder"].replace("\\", "/").strip("'\"")
-        folder = re.sub(r"^[A-Zz]:(?=/)", "", folder) if not self.files.find(_plain(folder)) else folder
-        name = folder.rstrip("/").rpartition("/")[2]
-        found = (
-            path
-            for place in (_plain(folder), f"{_plain(name)}/", "*/")
-            for path in self.files.find(f"{place}python3*._pth")
-        )
-        if not (place := next(found, "")):
-            return ""
-        release = Path(place).stem
-        lines = "\\r\\n".join((f"{release}.zip", ".", "Lib\\\\site-packages", "import site"))
-        pip = (
-            ""
-            if self.files.find(f"{_plain(str(Path(place).parent))}/Lib/site-packages/pip")
-            else "; then: curl -sSLO https://bootstrap.pypa.io/get-pip.py and python get-pip.py"
-        )
-        return f"printf '{lines}\\r\\n' > {shlex.quote(place)}   # an embeddable Python sees only what this file names: Lib\\site-packages and 'import site'{pip}"
-
-
-def nearest(word: str, words: Sequence[str], least: float = 0.0) -> str:
-    """The word that is most like another: by what they have in common, and by how they begin; empty below ``least``."""
-
-    def alike(other: str) -> float:
-        a, b = word.lower(), other.lower()
-        return (
-            SequenceMatcher(None, a, b).ratio()
-            + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False))) / 7
-        )
-
-    there = [other for other in words if alike(other) >= least]
-    return max(there, key=lambda other: (alike(other), other), default="")
-
-
-def _filled(text: str, groups: Mapping[str, str]) -> str:
-    return re.sub(r"<(\w+)>", lambda found: groups.get(found[1], ""), text)
-
-
-def _any_spelling(name: str) -> str:
-    return "[-_.]".join(map(re.escape, re.split(r"[-_.]+", name)))
-
-
-def _plain(name: str) -> str:
+def plain(name: str) -> str:
+    """A pattern of :mod:`glob` that fits only this name."""
     return re.sub(r"([*?[])", r"[\1]", name)

@@ -11,11 +11,11 @@ from msgspec.structs import replace
 
 from flashdepot.binary.elf import demangled
 from flashdepot.diagnose.explain.advice import LINK, Advice
+from flashdepot.diagnose.explain.edits import Edits
 from flashdepot.diagnose.explain.hint import Line, commands_in, distinct, near
 from flashdepot.diagnose.explain.machine import MachineFacts, built_for, is_published
 from flashdepot.diagnose.explain.match import RuleOutcome, summed_up_in
 from flashdepot.diagnose.explain.piece import Hit
-from flashdepot.diagnose.explain.project import UserProject
 from flashdepot.diagnose.explain.rules import RANKS, load_classes
 from flashdepot.diagnose.explain.settings import Settings
 from flashdepot.diagnose.explain.shell import UserShell
@@ -161,11 +161,11 @@ def _first_steps(hints: Sequence[Line], outcome: RuleOutcome, shell: UserShell) 
     tool, again = _failed(outcome)
     errors, words = (" ".join(line.text for line in lines) for lines in (outcome.errors, hints))
     settings = Settings(shell, None, errors, words)
-    project = UserProject(shell, settings, failed_command(outcome))
-    said = tuple(commands_in(hints, again, project.edit))
+    edits = Edits(shell, settings, failed_command(outcome))
+    said = tuple(commands_in(hints, again, edits.edit))
     undone = settings.undone(said)
     commands = filter(None, (undone, *said))
-    yield from (c if c in project.edits else shell.carried(c, tool) for c in commands)
+    yield from (c if c in edits.made else shell.carried(c, tool) for c in commands)
 
 
 def _failed(outcome: RuleOutcome) -> tuple[str, str]:
