@@ -1,6 +1,7 @@
 """Advice speaks of what the log speaks of: its package, its system, its vendor, its versions."""
 
 import io
+import re
 import subprocess
 from pathlib import Path
 
@@ -438,6 +439,11 @@ def test_a_word_of_a_log_is_not_installed_as_a_package() -> None:
         "Collecting package metadata (repodata.json): failed\n\nNoSuchThingError: No package directories configured.\n"
     )
     assert not any("install -v" in step for step in look(log).next_steps)
+
+
+def test_the_name_of_a_file_is_not_installed_as_a_package() -> None:
+    log = "ERROR: Could not find a version that satisfies the requirement requirements.txt (from versions: none)\n"
+    assert not [command for command in first(log).fix if re.search(r"(?<!-r )requirements\.txt", command)]
 
 
 def test_a_variable_that_has_nothing_to_do_with_the_error_is_left_as_it_is(tmp_path, monkeypatch) -> None:

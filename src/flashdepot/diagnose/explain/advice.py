@@ -60,6 +60,8 @@ _UNNAMED = re.compile(r"\b(?:uv )?pip install ((?:-\S+ )*)THE_PACKAGE((?: -\S+)*
 _INSTALLS = re.compile(r"\bpip install |\buv (?:pip install|add|sync)\b")
 _OF_A_PLACE = re.compile(r"\bpip install (?:-\S+ )*['\"]?(?:\.|/|~|git\+)")
 """A command that installs a user's own folder or file, or a repository: an index has another thing of its name, or an older one."""
+_A_FILE = re.compile(r"(?:\binstall|\bdownload|--pre) (?:-(?!r )\S+ )*[\w.-]+\.(?:txt|in|toml|ya?ml)(?= |$)")
+"""A command that takes the name of a file for that of a package."""
 _BUILD_FOLDER = re.compile(r" -B ?(\S+)")
 
 _INSTALL = "flashdepot install   # a wheel that fits this environment, or ours, which links no torch; verified before it is imported"
@@ -121,6 +123,7 @@ class Advice:
         fix = [fill(command, values, quoted=(*self.hit.groups, *UNKNOWN, "requirement")) for command in advice]
         fix = [text.replace(" --arch <gpu arch>", "") for text in self._of_this_tool(fix, advice)]
         fix = [text.replace("--python 3.12", f"--python {release_for(self.hit.line.text)}") for text in fix]
+        fix = [text for text in fix if not _A_FILE.search(text)] or fix
         return [text for text in fix if not _LEFT.search(code_of(text))] or [t for t in fix if t[0] != "<"] or fix
 
     @property
