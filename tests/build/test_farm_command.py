@@ -90,7 +90,7 @@ def manifest_of(document: dict[str, Any]) -> dict[str, Any]:
             "tcp://",
             3,
         ),
-        (("--farm", ""), "'' is not a scheduler file", "--scheduler-file FILE", 3),
+        (("--farm", ""), "The value of --farm is empty", "", 2),
         (("--farm", "http://127.0.0.1:8787"), "is not the address of a Dask scheduler", "tls://HOST:8786", 2),
         (("--farm", "tcp://h:1", "--memory", "4GB"), "--memory 4GB is for this machine", "--resources memory=", 2),
     ],
