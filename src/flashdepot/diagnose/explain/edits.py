@@ -6,6 +6,7 @@ variables and the command have nothing is empty.
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import shlex
@@ -15,7 +16,7 @@ from itertools import takewhile
 from os.path import normpath
 from pathlib import Path
 
-from flashdepot.diagnose.explain.project import ProjectFiles, plain
+from flashdepot.diagnose.explain.project import ProjectFiles
 from flashdepot.diagnose.explain.settings import Settings
 from flashdepot.diagnose.explain.shell import UserShell
 
@@ -92,7 +93,7 @@ class Edits(ProjectFiles):
     def _include(self, _given: str, groups: Mapping[str, str]) -> str:
         """A header that a file needs and does not include: in the file, or, where it is another's, for every file."""
         header, file = groups["header"], groups["file"]
-        if file.startswith("/") or not self.files.find(plain(file)):
+        if file.startswith("/") or not self.files.find(glob.escape(file)):
             return f"export CXXFLAGS='-include {header}'   # {file} needs it and does not include it; then from an empty build folder"
         return f"sed -i.bak '1i #include <{header}>' {file}   # {file} needs it; then the same command"
 
@@ -101,8 +102,10 @@ class Edits(ProjectFiles):
         place, _, name = groups["file"].rpartition("/")
         python = self.shell.host.python if self.shell.host else None
         tag = "cp{}{}".format(*python.version.numbers[:2]) if python else "-"
-        folders = [f"{plain(place)}/"] if place else ["", "*/", "~/Downloads/"]
-        found = (path for folder in folders for path in self.files.find(f"{folder}{plain(name.split('-')[0])}-*.whl"))
+        folders = [f"{glob.escape(place)}/"] if place else ["", "*/", "~/Downloads/"]
+        found = (
+            path for folder in folders for path in self.files.find(f"{folder}{glob.escape(name.split('-')[0])}-*.whl")
+        )
         system = "win" if os.name == "nt" else "linux"
         fits = [
             path for path in found if (f"-{tag}-" in path or "-py3-" in path) and (system in path or "-any" in path)
@@ -133,7 +136,7 @@ class Edits(ProjectFiles):
 
     def _source(self, _given: str, groups: Mapping[str, str]) -> str:
         """The failed command of CMake's for the folder, below the one that it names, that has a CMakeLists.txt."""
-        below = (f"{plain(groups['folder'])}/{depth}CMakeLists.txt" for depth in ("*/", "*/*/"))
+        below = (f"{glob.escape(groups['folder'])}/{depth}CMakeLists.txt" for depth in ("*/", "*/*/"))
         there = next((str(Path(path).parent) for pattern in below for path in self.files.find(pattern)), "")
         if there and not self.failed:
             return f"cmake -S {shlex.quote(there)} -B {shlex.quote(groups['folder'])}/build   # its CMakeLists.txt is there"
@@ -290,10 +293,11 @@ class Edits(ProjectFiles):
         name = groups["file"].replace("\\", "/").rpartition("/")[2]
         word = next((word for word in self.failed.split() if word.rpartition("/")[2] == name), "")
         set_here = any(groups["file"] in value for value in self.shell.variables.values())
-        if not name or not self.files.here or set_here or self.files.find(plain(word or groups["file"])):
+        if not name or not self.files.here or set_here or self.files.find(glob.escape(word or groups["file"])):
             return ""
         places = (
-            f"{folder}{plain(name)}" for folder in ("", "*/", "*/*/", "*/*/*/", "../", "../*/", "~/", "~/Downloads/")
+            f"{folder}{glob.escape(name)}"
+            for folder in ("", "*/", "*/*/", "*/*/*/", "../", "../*/", "~/", "~/Downloads/")
         )
         there = next((path for pattern in places for path in self.files.find(pattern)), "")
         if there and word:
@@ -330,7 +334,7 @@ class Edits(ProjectFiles):
         found = (
             path
             for depth in ("*/", "*/*/", "*/*/*/", *(_LIBRARIES if "lib" in groups else ()))
-            for path in self.files.find(f"{depth}{name if 'lib' in groups else plain(name)}")
+            for path in self.files.find(f"{depth}{name if 'lib' in groups else glob.escape(name)}")
         )
         place = next((path for path in found if "CMakeFiles" not in path and _HARMLESS.fullmatch(path)), "")
         folder = place[: -len(name) - 1] if "file" in groups else str(Path(place).parent)
@@ -344,11 +348,11 @@ class Edits(ProjectFiles):
     def _embedded(self, _given: str, groups: Mapping[str, str]) -> str:
         """What lets an embeddable Python of Windows see its packages: lines of its ._pth file."""
         folder = groups["folder"].replace("\\", "/").strip("'\"")
-        folder = re.sub(r"^[A-Zz]:(?=/)", "", folder) if not self.files.find(plain(folder)) else folder
+        folder = re.sub(r"^[A-Zz]:(?=/)", "", folder) if not self.files.find(glob.escape(folder)) else folder
         name = folder.rstrip("/").rpartition("/")[2]
         found = (
             path
-            for place in (plain(folder), f"{plain(name)}/", "*/")
+            for place in (glob.escape(folder), f"{glob.escape(name)}/", "*/")
             for path in self.files.find(f"{place}python3*._pth")
         )
         if not (place := next(found, "")):
@@ -357,7 +361,7 @@ class Edits(ProjectFiles):
         lines = "\\r\\n".join((f"{release}.zip", ".", "Lib\\\\site-packages", "import site"))
         pip = (
             ""
-            if self.files.find(f"{plain(str(Path(place).parent))}/Lib/site-packages/pip")
+            if self.files.find(f"{glob.escape(str(Path(place).parent))}/Lib/site-packages/pip")
             else "; then: curl -sSLO https://bootstrap.pypa.io/get-pip.py and python get-pip.py"
         )
         return f"printf '{lines}\\r\\n' > {shlex.quote(place)}   # an embeddable Python sees only what this file names: Lib\\site-packages and 'import site'{pip}"

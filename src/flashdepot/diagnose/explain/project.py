@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import shlex
@@ -79,7 +80,7 @@ class ProjectFiles:
             yield from given.split()
             return
         if place == "folder":
-            yield from (Path(found).name for found in self.files.find(f"{plain(groups['folder'])}/*"))
+            yield from (Path(found).name for found in self.files.find(f"{glob.escape(groups['folder'])}/*"))
         if path == "targets":
             for _, _, line in self.lines((place, f"*/{place}")):
                 yield from re.findall(r"add_(?:library|executable)\s*\(\s*([\w-]+)", line)
@@ -90,8 +91,3 @@ class ProjectFiles:
             for key in table.split("."):
                 found = found.get(key, {}) if isinstance(found, dict) else {}
             yield from (entry.get("name", "") for entry in found) if isinstance(found, list) else found
-
-
-def plain(name: str) -> str:
-    """A pattern of :mod:`glob` that fits only this name."""
-    return re.sub(r"([*?[])", r"[\1]", name)
