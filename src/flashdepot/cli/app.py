@@ -11,7 +11,7 @@ import signal
 import sys
 from collections.abc import Mapping
 from importlib import import_module
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -28,18 +28,32 @@ if TYPE_CHECKING:
 
 
 CommandTable = Mapping[str, tuple[str, str]]
-"""Commands of a group: the module of this package that has each under the same name, and its line in the help."""
+"""Commands of a group: the module of this package that has each under the same name, and its line in the help.
+
+Where the line is empty, it is the command's own first sentence, for which its module is imported.
+"""
+
+
+def table_of(**modules: str) -> CommandTable:
+    """The table of some modules, with the names of the commands of each and blanks between."""
+    return {name: (module, "") for module, names in modules.items() for name in names.split()}
 
 
 class Commands(click.Group):
     """A group that gives every command :data:`COMMON_OPTIONS`, and suggests the name that a wrong one is near to.
 
-    The options may stand before the command too, and ``help COMMAND`` is ``COMMAND --help``.
+    The options may stand before the command too, and ``help COMMAND`` is ``COMMAND --help``. A command starts with only the
+    imports that it needs: ``pkg-config`` is ``pkg_config`` in its module.
+
+    :param sections: its commands, by the titles that they stand under in the help; none where they were added to it.
     """
 
-    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+    def __init__(
+        self, *arguments: Any, sections: Mapping[str, CommandTable] = MappingProxyType({}), **keywords: Any
+    ) -> None:
         super().__init__(*arguments, **keywords)
         self.params += COMMON_OPTIONS
+        self._sections = sections
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """The arguments of the command, which ``help`` turns into the question for its options.
@@ -54,10 +68,21 @@ class Commands(click.Group):
                 raise UsageError(empty, hint="Is a variable not set? Name the value, or leave it out.")
         return super().parse_args(ctx, [*args[1:], "--help"] if args[:1] == ["help"] else args)
 
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names, in the order of the table."""
+        return [*self._table] or super().list_commands(ctx)
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of a name, or ``None``."""
-        found = super().get_command(ctx, cmd_name)
-        return _with_common_options(found) if found is not None else None
+        if cmd_name in self._table:
+            module = import_module(f"flashdepot.cli.{self._table[cmd_name][0]}")
+            found: click.Command | None = getattr(module, cmd_name.replace("-", "_"))
+        else:
+            found = super().get_command(ctx, cmd_name)
+        if found is not None and not isinstance(found, click.Group):
+            taken = {word for parameter in found.params for word in parameter.opts}
+            found.params += [option for option in COMMON_OPTIONS if taken.isdisjoint(option.opts)]
+        return found
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -71,16 +96,33 @@ class Commands(click.Group):
             raise click.UsageError(f"No such command '{args[0]}'.{suggestion}", ctx)
         return super().resolve_command(ctx, args)
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The names that begin so; no command is imported whose line the table has."""
+        from click.shell_completion import CompletionItem  # noqa: PLC0415
+
+        known = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        return [CompletionItem(name, help=self._line(ctx, name)) for name in known]
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The commands, and then the options."""
         self.format_commands(ctx, formatter)
         click.Command.format_options(self, ctx, formatter)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The table of commands, with the whole of each one's first sentence."""
-        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, found.get_short_help_str(limit=1000)) for name, found in commands if found])
+        """The commands with a line each, under their titles."""
+        for title, names in self._sections.items() or [("Commands", self.list_commands(ctx))]:
+            with formatter.section(title):
+                formatter.write_dl([(name, self._line(ctx, name)) for name in names])
+
+    @property
+    def _table(self) -> CommandTable:
+        return {name: known for table in self._sections.values() for name, known in table.items()}
+
+    def _line(self, ctx: click.Context, name: str) -> str:
+        """What the help says of a command: the table's line, or the whole of its own first sentence."""
+        _, line = self._table.get(name, ("", ""))
+        command = None if line else self.get_command(ctx, name)
+        return command.get_short_help_str(limit=1000) if command is not None else line
 
     def _in_groups(self, ctx: click.Context, word: str) -> str:
         commands = [self.get_command(ctx, name) for name in self.list_commands(ctx)]
@@ -95,56 +137,6 @@ _OF_OTHERS = {
     "uninstall": " What was installed is removed with: pip uninstall flash-attn",
 }
 """What is said of a command that other tools have."""
-
-
-def _with_common_options(command: click.Command) -> click.Command:
-    if not isinstance(command, click.Group):
-        taken = {word for parameter in command.params for word in parameter.opts}
-        command.params += [option for option in COMMON_OPTIONS if taken.isdisjoint(option.opts)]
-    return command
-
-
-class LazyCommands(Commands):
-    """Starts each command with only the imports that it needs, and lists all of them without importing any.
-
-    A command ``pkg-config`` is ``pkg_config`` in its module.
-
-    :param sections: its commands, by the titles that they stand under in the help.
-    """
-
-    def __init__(self, *arguments: Any, sections: Mapping[str, CommandTable], **keywords: Any) -> None:
-        super().__init__(*arguments, **keywords)
-        self._sections = sections
-
-    @property
-    def _table(self) -> CommandTable:
-        return {name: known for table in self._sections.values() for name, known in table.items()}
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        """The names, in the order of the table."""
-        return list(self._table)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """The command of a name, or ``None``."""
-        if cmd_name not in self._table:
-            return None
-        module = import_module(f"flashdepot.cli.{self._table[cmd_name][0]}")
-        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
-        return _with_common_options(command)
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
-        """The names that begin so; no command is imported."""
-        from click.shell_completion import CompletionItem  # noqa: PLC0415
-
-        return [
-            CompletionItem(name, help=line) for name, (_, line) in self._table.items() if name.startswith(incomplete)
-        ]
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """The tables of commands, without importing any of them."""
-        for title, table in self._sections.items():
-            with formatter.section(title):
-                formatter.write_dl([(name, line) for name, (_, line) in table.items()])
 
 
 _INTERRUPTED = 130
@@ -187,7 +179,7 @@ COMMANDS: Mapping[str, CommandTable] = {
 
 
 @click.group(
-    cls=LazyCommands,
+    cls=Commands,
     sections=COMMANDS,
     result_callback=show,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from flashdepot.cli.app import CommandTable, LazyCommands
+from flashdepot.cli.app import Commands, table_of
 from flashdepot.cli.common import command, depot_option, flag, option, options, path_option
 from flashdepot.cli.output import Table, View, ask, fields, say, wants_json
 from flashdepot.depot import Depot
@@ -21,23 +21,10 @@ from flashdepot.host.probe import this_platform
 from flashdepot.model.limits import counted, size
 from flashdepot.model.target import spell
 
-COMMANDS: CommandTable = {
-    "path": ("depot_commands", "Print the depot's folder."),
-    "init": ("depot_commands", "Make a depot, or fix its permissions: only you may write into it."),
-    "ls": ("depot_commands", "List the stored libraries, most recently used first."),
-    "usage": ("depot_commands", "Show what the depot keeps on disk, how much of it, and when it was last used."),
-    "show": ("depot_commands", "Show the manifest of a stored library."),
-    "verify": ("depot_commands", "Compare every stored byte with its digest."),
-    "gc": ("depot_commands", "Free what no library and no recently used unit needs."),
-    "clean": ("depot_commands", "Free everything but the libraries."),
-    "push": ("sharing_commands", "Put libraries and their units into a remote, signed."),
-    "pull": ("sharing_commands", "Fetch a library from a remote, and never build it."),
-    "sync": ("sharing_commands", "Fetch what remotes have and this depot lacks, and push the reverse."),
-    "audit": ("sharing_commands", "Compile units again, and compare their bytes with the depot's and the remotes'."),
-}
+COMMANDS = table_of(depot_commands="path init ls usage show verify gc clean", sharing_commands="push pull sync audit")
 
 
-@click.group(cls=LazyCommands, sections={"Commands": COMMANDS})
+@click.group(cls=Commands, sections={"Commands": COMMANDS})
 def depot() -> None:
     """Inspect, check and clean the store of compiled units and libraries."""
 

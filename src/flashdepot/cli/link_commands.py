@@ -10,7 +10,7 @@ import msgspec
 
 from flashdepot.api import libraries as api
 from flashdepot.api.acquire import ANY, LibraryPlan
-from flashdepot.cli.app import CommandTable, LazyCommands
+from flashdepot.cli.app import Commands, table_of
 from flashdepot.cli.common import command, flag, into, option, options, path_option
 from flashdepot.cli.library_commands import plan_view
 from flashdepot.cli.options import Asked, library_options, named_machine
@@ -80,17 +80,10 @@ def _foretold(plan: LibraryPlan) -> NoReturn:
     click.get_current_context().exit()
 
 
-COMMANDS: CommandTable = {
-    "cmake": ("link_commands", "The lines of a CMakeLists.txt."),
-    "pkg-config": ("link_commands", "Where pkg-config finds it."),
-    "cargo": ("link_commands", "A -sys crate with the library in it."),
-    "candle": ("link_candle", "An archive with candle's run_mha, where its build script takes it."),
-    "wheel": ("link_wheel", "A published wheel as a C++ library, for programs with torch tensors."),
-    "flags": ("link_commands", "Arguments for g++ and clang++."),
-}
+COMMANDS = table_of(link_commands="cmake pkg-config cargo flags", link_candle="candle", link_wheel="wheel")
 
 
-@click.group(cls=LazyCommands, sections={"Commands": COMMANDS})
+@click.group(cls=Commands, sections={"Commands": COMMANDS})
 def link() -> None:
     """Print what a build needs to link a library: CMake, pkg-config, cargo, or plain flags."""
 
