@@ -3,7 +3,8 @@
 What is beyond a sequence, and in pages of none, is not a number (for family fa3, which does not promise to pass over it,
 other numbers), and so is every output before the call. An error may be that of rounding the terms to their type. Of FP8
 the very values of the eight bits are the inputs of the reference: what differs is the rounding of the weights to them, at
-most 2^-4 of each and independent of the others, which bounds the error of o, and its mean square.
+most 2^-4 of each and independent of the others, which bounds the error of o, and its mean square. A softcap is made by the
+GPU's own tanh, whose relative error is 2^-11.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ TYPES = {
 KINDS = ("dense", "packed", "cache", "paged", "paged_packed")
 PAGES = {False: (1, 8, 16, 16, 32, 48, 64, 64, 128, 128, 256), True: (1, 16, 64, 128, 160, 224, 256)}
 NAN = float("nan")
+OF_TANH = 2**-11
+"""Relative error of tanh.approx.f32 (PTX ISA)."""
 SPARE = 5
 """Rows of no sequence in a packed batch; with one query each they never make total_q the batch, which would promise one a sequence."""
 
@@ -94,6 +97,7 @@ class Problem:
         if options.splits and (fa3 or not each):
             self.splits = chance.choice((0, 0, 1, 2, 3, 7))
         self.scale = chance.choice(((self.dim + self.qv * self.dim_v) ** -0.5, 0.11, *([] if fa3 else [0.3])))
+        self.softcap = chance.choice((0.0, 5.0, 15.0, 30.0)) if options.softcap else 0.0
         self.gradients = self.kind in ("dense", "packed") and not options.forward_only and not fa3
 
     def __str__(self) -> str:
@@ -112,6 +116,8 @@ class Case:
             return torch.randn(*shape, device="cuda", generator=source).to(self.type)
 
         self.q, self.qv = normal(p.batch, p.sq, p.heads, p.dim), normal(p.batch, p.sq, p.heads, p.dim_v)
+        if p.softcap:
+            self.q *= p.softcap / 4  # so that the cap matters
         self.d_o = normal(p.batch, p.sq, p.heads, p.dim_v)
         self.k, self.v = normal(p.batch, p.capacity, p.heads_k, p.dim), normal(p.batch, p.capacity, p.heads_k, p.dim_v)
         self.sink = torch.randn(p.heads, device="cuda", generator=source) * 2 + 1
@@ -174,7 +180,7 @@ class Case:
         args.dtype, args.family = self.type_number, family
         args.batch, args.seqlen_q, args.seqlen_k = p.batch, p.sq, p.capacity
         args.heads_q, args.heads_k, args.head_dim, args.head_dim_v = p.heads, p.heads_k, p.dim, p.dim_v
-        args.scale = p.scale
+        args.scale, args.softcap = p.scale, p.softcap
         flags = Flag.CAUSAL if p.causal else 0
         if p.left is not None:
             flags, args.window_left = flags | Flag.WINDOW_LEFT, p.left
@@ -314,7 +320,12 @@ class Case:
         if p.qv and p.leave_out != "qv":
             scores = scores + of_queries(self.qv) @ v.transpose(-1, -2)
         factor = p.scale * self.factor("q") * self.factor("k")
-        scores = (scores * factor).masked_fill(hidden, float("-inf"))
+        scores, self.slope, off = scores * factor, 1.0, 0.0
+        if p.softcap and p.leave_out != "softcap":
+            bent = torch.tanh(scores / p.softcap)
+            scores, off = bent * p.softcap, 1.1 * OF_TANH * p.softcap * bent.abs()
+            self.slope = 1 - bent * bent if p.leave_out != "slope" else 1.0
+        scores = scores.masked_fill(hidden, float("-inf"))
         lse = torch.logsumexp(scores, -1)
         if p.sink and p.leave_out != "sink":
             lse = torch.logaddexp(lse, self.sink.double()[None, :, None].expand_as(lse))
@@ -323,7 +334,11 @@ class Case:
         values = v * self.factor("v")
         o, size, size_of_lse = weights @ values, weights @ values.abs(), lse.masked_fill(~seen, 0.0).abs()
         unit = torch.finfo(self.o.dtype).eps
-        of_o, of_lse = unit * size * 1.1 + 1.5 * unit * o.abs() + 1e-6, 2e-4 + 2e-6 * size_of_lse
+        self.of_weights = weights * off  # of each score's error, and of that of their sum
+        of_sum = self.of_weights.sum(-1)
+        self.of_weights = self.of_weights + weights * of_sum[..., None]
+        of_o = unit * size * 1.1 + 1.5 * unit * o.abs() + self.of_weights @ values.abs() + 1e-6
+        of_lse = 2e-4 + 2e-6 * size_of_lse + of_sum
         if p.fa3:
             part = 2**-4 if p.eight else 2**-8
             of_o = part * 1.2 * size + unit * o.abs() + 1e-4
@@ -350,17 +365,21 @@ class Case:
         p, unit, seen = self.p, torch.finfo(self.type).eps, lse.isfinite()
         d_lse = self.d_lse.double() if p.with_d_lse and p.leave_out != "d_lse" else torch.zeros_like(lse)
         d = (d_o * o).sum(-1) - d_lse.masked_fill(~seen, 0.0)
-        of_d = unit * (d_o.abs() * (o.abs() + weights @ v.abs())).sum(-1) + 1e-5 * (1 + d.abs())
+        of_o = unit * (o.abs() + weights @ v.abs()) + self.of_weights @ v.abs()
+        of_d = (d_o.abs() * of_o).sum(-1) + 1e-5 * (1 + d.abs())
         d_p = d_o @ v.transpose(-1, -2)
-        d_scores = weights * (d_p - d[..., None])
+        d_capped = d_p - d[..., None]
+        d_scores = weights * d_capped
         of_d_scores = (
             unit * d_scores.abs() + weights * (of_d[..., None] + 1e-3 * unit * d_p.abs() + 1e-6) + 4e-4 * d_scores.abs()
-        )
+        ) + self.of_weights * d_capped.abs()
+        of_slope = 2.2 * OF_TANH * (1 - self.slope)
+        of_d_scores, d_scores = of_d_scores * self.slope + d_scores.abs() * of_slope, d_scores * self.slope
         d_q, d_k = d_scores @ k * p.scale, d_scores.transpose(-1, -2) @ q * p.scale
         d_v = weights.transpose(-1, -2) @ d_o
         of_q = of_d_scores @ k.abs() * p.scale + unit * d_q.abs() + 1e-5
         of_k = of_d_scores.transpose(-1, -2) @ q.abs() * p.scale + unit * d_k.abs() + 1e-5
-        of_v = 2 * unit * (weights.transpose(-1, -2) @ d_o.abs()) + unit * d_v.abs() + 1e-5
+        of_v = (2 * unit * weights + self.of_weights).transpose(-1, -2) @ d_o.abs() + unit * d_v.abs() + 1e-5
 
         def keys(t: torch.Tensor) -> torch.Tensor:
             return t.unflatten(1, (p.heads_k, -1)).sum(2).transpose(1, 2)

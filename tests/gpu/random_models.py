@@ -4,7 +4,7 @@ Usage: python tests/gpu/random_models.py LIBRARY FAMILY [--seconds 60] [--seed 1
 
 LIBRARY is libflashattention.so. Sinks and their gradient, gradients of lse, -inf for rows that see no key, head dims of v other than
 those of q and k, pages of any size, packed queries over pages, split keys; of family fa3 what only it has, as drawn_call.py says.
-``--leave-out sink`` (or d_lse, pages, chunk, qv, v_descale) leaves that out of the reference, to see that the comparison can fail.
+``--softcap`` draws one, for libraries that have it. ``--leave-out sink`` (or d_lse, pages, softcap, its slope, chunk, qv, v_descale) leaves that out of the reference, to see that the comparison can fail.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ def judge(library: Library, family: int, p: Problem) -> dict[str, Any]:
         "chunk": p.chunk,
         "qv": p.qv,
         "e4m3": p.eight,
+        "softcap": p.softcap,
     }
     result: dict[str, Any] = {
         "index": p.index,
@@ -66,6 +67,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--dtypes", type=lambda text: tuple(text.split(",")))
     parser.add_argument("--kinds", type=lambda text: tuple(text.split(",")))
     parser.add_argument("--splits", action="store_true")
+    parser.add_argument("--softcap", action="store_true")
     parser.add_argument("--forward-only", action="store_true")
     parser.add_argument("--leave-out", default="")
     return parser.parse_args()
