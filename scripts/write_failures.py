@@ -51,6 +51,7 @@ _VALUES = {
     "again": _AGAIN,
     "for_gpu": f"FLASH_ATTN_CUDA_ARCHS=<arch> TORCH_CUDA_ARCH_LIST=<capability> {_AGAIN}",
     "room": "/other/disk",
+    "python_release": "3.12",
 }
 
 _HEADINGS = {

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from doctor.logs import first, look
 from flashdepot.diagnose.explain import Files, explain
-from flashdepot.diagnose.explain.rules import for_windows
+from flashdepot.diagnose.explain.command import for_windows
 from flashdepot.host import saved_host
 from flashdepot.model.host import HostRecord
 from support.tools import posix

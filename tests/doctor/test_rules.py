@@ -9,11 +9,17 @@ import pytest
 
 from doctor.logs import classes
 from flashdepot.diagnose.explain.edits import Edits
-from flashdepot.diagnose.explain.machine import WHEELS
 from flashdepot.diagnose.explain.rules import SENTENCES, SYMPTOM, LogRule, load_rules
 from flashdepot.diagnose.explain.values import fill
 
 ROOT = Path(__file__).parents[2]
+EXPLAIN = ROOT / "src/flashdepot/diagnose/explain"
+VALUES = {
+    name
+    for module in ("cuda.py", "machine.py", "values.py")
+    for name in re.findall(r'"(\w+)"', (EXPLAIN / module).read_text(encoding="utf-8"))
+}
+"""Every word that these modules may give a value of advice for a name."""
 MINIMAL = {
     "id": "x",
     "title": "t",
@@ -27,7 +33,7 @@ MINIMAL = {
 
 
 def test_a_rule_is_named_as_its_file_and_has_messages() -> None:
-    files = (ROOT / "src/flashdepot/diagnose/explain/rules").glob("*.toml")
+    files = (EXPLAIN / "rules").glob("*.toml")
     with_messages = {rule for rule, _ in _messages()} - {"unknown"}
     assert {rule.id for rule in load_rules()} == {file.stem for file in files} == with_messages
     assert [rule.id for rule in load_rules() if not rule.phases] == []
@@ -48,41 +54,14 @@ def test_an_edit_that_a_hint_asks_for_is_there() -> None:
 
 
 @pytest.mark.parametrize("rule", load_rules(), ids=lambda rule: rule.id)
-def test_every_placeholder_comes_from_a_pattern_or_from_the_host(rule: LogRule) -> None:
+def test_every_placeholder_comes_from_a_pattern_or_is_a_value(rule: LogRule) -> None:
     groups = {name for pattern in rule.patterns + rule.in_step + rule.likely + rule.details for name in pattern.groups}
-    host = {
-        "jobs",
-        "gpu",
-        "gpu_arch",
-        "gpu_capability",
-        "cuda_home",
-        "compiler",
-        "driver",
-        "package",
-        "rebuild",
-        "install",
-    }
-    host |= {
-        "module",
-        *WHEELS,
-        "wheel_module",
-        "asking",
-        "both",
-        "low",
-        "path",
-        "folder",
-        "url",
-        "requirement",
-        "room",
-        "cuda_release",
-    }
-    host |= {"again", "for_gpu"}
     named = {
         name
         for text in (rule.why, *rule.fix, *rule.fix_windows, *rule.fix_amd)
         for name in re.findall(r"\{(\w+)\}", text)
     }
-    assert named <= groups | host
+    assert named <= groups | VALUES
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -173,17 +173,22 @@ def describe_log(report: LogReport) -> str:
 
 def _undecided(report: LogReport) -> str:
     """The line that says most, what was found in full, and what else it may mean with a command of its own."""
-    line, found = report.findings[0].line, set(report.findings)
+    line = report.findings[0].line
     lines = [
         "This log does not say for certain why it failed. The line that says most:",
         f"  line {line.number}: {line.text}",
+        "What it may mean, the likeliest first:",
     ]
-    lines.append("What it may mean, the likeliest first:")
+    return "\n".join([*lines, *_possible(report)])
+
+
+def _possible(report: LogReport) -> Iterator[str]:
+    """What may be the cause, numbered: what was found in full, the rest with a command; and its line, where another was named."""
+    found = report.findings
     for number, (cause, fix) in enumerate(report.each_possible(), 1):
-        elsewhere = "" if cause.line == line else f" (line {cause.line.number})"
-        lines.append(f"  {number}. {cause.id}: {cause.title}{elsewhere}")
-        lines += [f"   {said}" for said in _reason(cause)] if cause in found else [f"       {fix}"]
-    return "\n".join(lines)
+        where = "" if found and cause.line == found[0].line else f" (line {cause.line.number})"
+        yield f"  {number}. {cause.id}: {cause.title}{where}"
+        yield from (f"   {said}" for said in _reason(cause)) if cause in found else (f"       {fix}",)
 
 
 def _described(report: LogReport) -> str:
@@ -193,8 +198,7 @@ def _described(report: LogReport) -> str:
         lines = [
             "The line that decides is missing, or the program itself may be at fault. It may be, the likeliest first:"
         ]
-    for number, (cause, fix) in enumerate(report.each_possible(), 1):
-        lines.append(f"  {number}. {cause.id}: {cause.title} (line {cause.line.number})\n       {fix}")
+    lines += _possible(report)
     if not report.errors:
         return "\n".join([*lines, "It has no line that states an error."])
     said = "Its earliest error lines; the first is the one to look up, the others usually follow from it:"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from flashdepot.diagnose.explain.command import code_of, is_for_posix
 from flashdepot.diagnose.explain.edits import Edits
 from flashdepot.diagnose.explain.hint import AS_SAID, commands_in, near
-from flashdepot.diagnose.explain.machine import WHEELS
 from flashdepot.diagnose.explain.match import RuleOutcome
 from flashdepot.diagnose.explain.piece import Hit
-from flashdepot.diagnose.explain.rules import RANKS, LogRule, code_of, for_windows, is_for_posix
+from flashdepot.diagnose.explain.rules import RANKS, LogRule
 from flashdepot.diagnose.explain.settings import Settings
 from flashdepot.diagnose.explain.shell import BRINGS_CUDA, LINK_CANDLE, OF_CUDA, UserShell
 from flashdepot.diagnose.explain.values import (
@@ -21,7 +21,6 @@ from flashdepot.diagnose.explain.values import (
     failed_command,
     fill,
     package_meant,
-    release_for,
     tool_of,
     values_of,
 )
@@ -45,6 +44,8 @@ _RUNS = re.compile(
     r"|python|python3|rm|make|for|sed|sudo|unset|uv|winget|rustup|taskkill|call|reg|dnf|eval) )"
 )
 _UNFILLED = re.compile(r"\b(?:THE_[A-Z]+|WHEEL_URL|VERSION|OWNER/|FILE\b|DIR\b)|/(?:path|other)/|<\w+(?: \w+)*>|\.\.\.")
+_MAY_BE_LEFT = frozenset({"gpu_arch", "gpu_capability"})
+"""Names that a command may have though they are not known: the user knows their GPU."""
 _LEFT = re.compile(r"(?<!!)<[a-z]+(?: [a-z]+)*>")
 _LONG = "FORCE_BUILD=TRUE"
 """What marks a command that compiles for an hour or more: it stands behind those that take seconds."""
@@ -85,8 +86,9 @@ class Advice:
     def commands(self) -> tuple[str, ...]:
         """What the log itself says, the rule's commands for this log and this machine, and flashdepot's own where it has something instead."""
         rule = self.hit.rule
-        own = sorted(map(self._carried, map(self.settings.narrowed, self._of_rule())), key=self._place)
-        if not any(map(self.settings.at_fault, own)):
+        of_rule = sorted(map(self.settings.narrowed, self._of_rule()), key=self._place)
+        own = [self._carried(command) for command in of_rule]
+        if not any(map(self.settings.at_fault, of_rule)):
             undone = self.settings.undone()
             if OF_CUDA.intersection(code_of(undone).split()) and (other := self.values.get("toolkit", "")):
                 undone = undone.replace("   # ", f" && {other}   # ")
@@ -114,7 +116,7 @@ class Advice:
             switch = _SWITCHES.get(package.name, "")
             advice = [_SWITCH.sub(switch, text) for text in advice if switch or not _SWITCH.match(text)]
         if outcome.windows:
-            advice = [for_windows(command) for command in advice if not is_for_posix(command)] or advice
+            advice = [command for command in advice if not is_for_posix(command)] or advice
         advice = [command for command in advice if self._is_ours or not _OURS_BUILDS.match(command)]
         if outcome.cargo:
             advice = [command for command in advice if LINK_CANDLE in command or not _OURS_BUILDS.match(command)]
@@ -122,7 +124,6 @@ class Advice:
         values = {**dict.fromkeys(("hidden", "bundle", "proxy"), "one is set here"), **self.values}
         fix = [fill(command, values, quoted=(*self.hit.groups, *UNKNOWN, "requirement")) for command in advice]
         fix = [text.replace(" --arch <gpu arch>", "") for text in self._of_this_tool(fix, advice)]
-        fix = [text.replace("--python 3.12", f"--python {release_for(self.hit.line.text)}") for text in fix]
         fix = [text for text in fix if not _A_FILE.search(text)] or fix
         return [text for text in fix if not _LEFT.search(code_of(text))] or [t for t in fix if t[0] != "<"] or fix
 
@@ -150,7 +151,7 @@ class Advice:
         if named in command and _OF_A_PLACE.search(failed):
             isolated = "" if "--no-build-isolation" in failed else " --no-build-isolation"
             command = command.replace(named, f"{failed}{isolated}")
-        command = _THEN_UNNAMED.sub("", self.shell.carried(command, self.tool))
+        command = self.shell.carried(_THEN_UNNAMED.sub("", command), self.tool)
         code = code_of(command)
         folder = _BUILD_FOLDER.search(failed) if self.tool == "cmake" and _RUNS.match(code) else None
         if folder and "rm -rf" not in code and not _UNFILLED.search(code) and folder[1] not in code:
@@ -158,12 +159,9 @@ class Advice:
         return command
 
     def _of_what_was_found(self, advice: Sequence[str]) -> Sequence[str]:
-        """Advice without what is for another thing of the rule's than the one that the log names."""
-        patterns = (*self.hit.rule.patterns, *self.hit.rule.likely, *self.hit.rule.details)
-        things = {name for pattern in patterns for name in pattern.groups} | {*WHEELS, "requirement"}
-        lacking = things - self.values.keys()
-        here = [c for c in advice if lacking.isdisjoint(NAME.findall(c)) or self.settings.at_fault(c)]
-        return here or advice
+        """Advice without what names a thing that is not known here, such as another one of the rule's than the log names."""
+        known = self.values.keys() | _MAY_BE_LEFT
+        return [c for c in advice if known.issuperset(NAME.findall(c)) or self.settings.at_fault(c)] or advice
 
     def _of_this_tool(self, fix: Sequence[str], advice: Sequence[str]) -> Sequence[str]:
         """Commands without those of other tools: pip's help nobody who runs CMake, nor cargo's who runs pip.

@@ -348,7 +348,7 @@ class Edits(ProjectFiles):
     def _embedded(self, _given: str, groups: Mapping[str, str]) -> str:
         """What lets an embeddable Python of Windows see its packages: lines of its ._pth file."""
         folder = groups["folder"].replace("\\", "/").strip("'\"")
-        folder = re.sub(r"^[A-Zz]:(?=/)", "", folder) if not self.files.find(glob.escape(folder)) else folder
+        folder = re.sub(r"^[A-Za-z]:(?=/)", "", folder) if not self.files.find(glob.escape(folder)) else folder
         name = folder.rstrip("/").rpartition("/")[2]
         found = (
             path

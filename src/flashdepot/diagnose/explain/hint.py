@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from flashdepot.diagnose.explain.command import code_of
 from flashdepot.diagnose.explain.pattern import Pattern
-from flashdepot.diagnose.explain.rules import SENTENCES, code_of
+from flashdepot.diagnose.explain.rules import SENTENCES
 
 Edit = Callable[[str, Mapping[str, str]], str]
 """What :meth:`flashdepot.diagnose.explain.edits.Edits.edit` does."""

@@ -32,39 +32,6 @@ _OF_CUDA = re.compile(
     r"(?:lib)?(cublas|cudart|cudnn|cufft|cufile|cupti|curand|cusolver|cusparse|nccl|nvjitlink|nvrtc|nvshmem)(?:.*\.so\.(\d+))?"
 )
 _PARTS = {"cudart": "cuda_runtime", "nvrtc": "cuda_nvrtc", "cupti": "cuda_cupti"}
-WHEELS = (
-    "wheel",
-    "own_wheel",
-    "driver_library",
-    "debian",
-    "cuda_part",
-    "other_cuda_home",
-    "own_module",
-    "unpublished",
-    "compiler",
-    "node",
-    "pair",
-    "cuda_home",
-    "torch_cuda",
-    "nvcc_cuda",
-    "toolkit",
-    "no_toolkit",
-    "newer_torch",
-    "old_cuda",
-    "wheel_toolkit",
-    "header_folder",
-    "library_folder",
-    "library_links",
-    "plain",
-    "newest",
-    "cuda_feature",
-    "python_headers",
-    "wheeled",
-    "unpinned",
-    "serial",
-)
-"""What advice names only where it is known: what brings a missing library, header or program, another toolkit than the one at
-fault, and a module of Python itself or of no package that is known; a node of ComfyUI."""
 _READ = 100
 """Places of a piece of a log that are read for a GPU."""
 
@@ -216,7 +183,7 @@ def _same_names() -> frozenset[str]:
 
 
 def wheel_with(library: str) -> dict[str, str]:
-    """The package of PyPI that has a library of CUDA's, and its module, for the names of ``WHEELS``; or that it is the driver's."""
+    """The package of PyPI that has a library of CUDA's, and its module, for the names in advice; or that it is the driver's."""
     found = _OF_CUDA.match(library.lower())
     if not found:
         return {"driver_library": library} if library.partition(".")[0] in ("cuda", "libcuda") else {}

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from flashdepot.binary.elf import demangled
 from flashdepot.diagnose.explain.advice import LINK, Advice
+from flashdepot.diagnose.explain.command import for_windows
 from flashdepot.diagnose.explain.edits import Edits
 from flashdepot.diagnose.explain.hint import Line, commands_in, distinct, near
 from flashdepot.diagnose.explain.machine import MachineFacts, built_for, is_published
@@ -235,7 +236,6 @@ def _again(outcome: RuleOutcome, package: str) -> Iterable[str]:
         why = "the line that decides is above those, in what was cut off: keep all of both streams"
     elif not outcome.errors:
         why = "the log may be cut off: run the command again and keep all of both streams"
-    jobs = "set MAX_JOBS=1&& " if outcome.windows else "MAX_JOBS=1 "
     if outcome.cargo:
         yield f"cargo build -vv -j 1 > build.log 2>&1   # with the features as before; {why}"
     elif outcome.steps and all(step.tool == "cmake" for step in outcome.steps):
@@ -246,7 +246,8 @@ def _again(outcome: RuleOutcome, package: str) -> Iterable[str]:
         clear = outcome.decided and outcome.errors
         yield f"{_failed(outcome)[1]} > build.log 2>&1   # {'keep all of both streams: the first error says most' if clear else why}"
     else:
-        yield f"{jobs}pip install -v {package} --no-build-isolation > build.log 2>&1   # {why}"
+        command = f"MAX_JOBS=1 pip install -v {package} --no-build-isolation > build.log 2>&1   # {why}"
+        yield for_windows(command) if outcome.windows else command
 
 
 def _is_asked_for(package: str, outcome: RuleOutcome) -> bool:

@@ -56,63 +56,6 @@ class Sentences(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 SENTENCES = msgspec.convert(read_toml(Path(__file__).with_name("sentences.toml")), Sentences)
 WINDOWS_SIGNS, AMD_SIGNS, INSTALL_SIGNS = (SENTENCES.signs[name] for name in ("windows", "amd", "installs"))
 
-_SETTING = re.compile(r"^((?:[A-Z][A-Z0-9_]*=(?:'[^']*'|\"[^\"]*\"|[^\s'\"]+)\s+)+)(.*)$")
-_PROGRAMS = (
-    "apt|apt-file|cargo|cd|cmake|conda|df|dmesg|dnf|docker|export|file|flashdepot|free|g\\+\\+|gcc|git|hash|id|ldd|ls"
-    "|nvcc|nvidia-smi|pip|python|rm|rustc|rustup|set|sha256sum|sudo|torchrun|uname|unset|uv|vllm|where|which|winget"
-)
-_COMMAND = re.compile(rf"(?:[A-Z][A-Z0-9_]*=|(?:{_PROGRAMS})(?: |$)(?!.*[,:] ))")
-"""What begins a command; other words are prose, and what parts them does not end a command."""
-_EXPORT = re.compile(r"\bexport ((?:[A-Z][A-Z0-9_]*=\S+\s*)+)")
-_IN_CMD = (
-    (r"/(\w+):\$(\w+)", r"\\\1;%\2%"),
-    (r"\$HOME/|~/", r"%USERPROFILE%\\"),
-    (r"\bls -l |\bls (?=\w)", "dir "),
-    (r"\bwhich -a ", "where "),
-    (r"\bgrep -i -E |\bgrep -i |\bgrep (?=\w)", "findstr /i "),
-    (r"\brm -rf (build) [^;&]*|\brm -rf ", r"rmdir /s /q \1"),
-    (r"\bunset ((?:[A-Z_]+ ?)+)", lambda found: "&& ".join(f"set {name}=" for name in found[1].split())),
-    (r"; (?=pip |rocminfo|dir |findstr )", "&& "),
-)
-"""What cmd.exe has for what a POSIX shell has."""
-_POSIX_ONLY = re.compile(
-    r"\bsudo |\bapt|\bLD_|\bldd |\bdmesg|/dev/|\$\(|/opt/|/usr/|\bfind / |\$USER\b|\bCPATH=|\bLIBRARY_PATH="
-)
-
-
-def code_of(command: str) -> str:
-    """A command without what is said of it."""
-    return command.partition("   # ")[0]
-
-
-def is_for_posix(command: str) -> bool:
-    """Whether it speaks of what Windows has not: packages of a distribution, its loader, devices, folders of root."""
-    return bool(_POSIX_ONLY.search(code_of(command)))
-
-
-def for_windows(command: str) -> str:
-    """A command for a POSIX shell as cmd.exe takes it; what has no equal there stays.
-
-    No blank stands before ``&&``: to cmd it would be the end of the value.
-    """
-    code, mark, comment = command.partition("   # ")
-    parts = re.split(r"\s*(?:;|&&)\s+", code)
-    if '"' not in code and all(map(_COMMAND.match, parts)):
-        code = "&& ".join(map(_one, parts)).replace("'", '"')
-    for posix, windows in _IN_CMD:
-        code = re.sub(posix, windows, code)
-    return code + mark + comment
-
-
-def _one(code: str) -> str:
-    if found := _EXPORT.match(code):
-        return "&& ".join(f"set {setting}" for setting in found[1].split())
-    if found := _SETTING.match(code):
-        settings = re.findall(r"""[A-Z][A-Z0-9_]*=(?:'[^']*'|"[^"]*"|\S+)""", found[1])
-        return "&& ".join([*(f"set {setting}" for setting in settings), found[2]])
-    return code
-
-
 RANKS = ("memory-or-disk", "missing-tool", "wrong-version", "source", "link", "wrapper", "symptom")
 """Kinds of causes: what stands further left makes what stands further right happen, never the other way round.
 
@@ -238,7 +181,7 @@ def _sentences(data: Mapping[str, Any]) -> Iterable[str]:
 def _files() -> tuple[tuple[LogRule, ...], ...]:
     """The rules of each file: the cases of a class, then the class itself."""
     files = sorted(Path(__file__).with_name("rules").glob("*.toml"))
-    return tuple(tuple(LogRule.from_toml(rule) for rule in _cases(read_toml(file))) for file in files)
+    return tuple(tuple(LogRule.from_toml(rule) for rule in _cases(file.stem, read_toml(file))) for file in files)
 
 
 @cache
@@ -252,9 +195,9 @@ def load_classes() -> tuple[LogRule, ...]:
     return tuple(sorted((rules[-1] for rules in _files()), key=lambda rule: (rule.rank, rule.id)))
 
 
-def _cases(data: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+def _cases(name: str, data: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
     """A rule file's rules: a case has what it does not say itself of the class, but for its title and what is looked for."""
-    rule = {name: value for name, value in data.items() if name != "cases"}
+    rule = {"id": name, **{key: value for key, value in data.items() if key != "cases"}}
     shared = {name: rule[name] for name in ("id", "rank", "why", "fix", "source")}
     yield from ({**shared, "patterns": (), **case} for case in data.get("cases", ()))
     yield rule

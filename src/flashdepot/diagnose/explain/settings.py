@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from flashdepot.diagnose.explain.command import code_of
 from flashdepot.diagnose.explain.piece import Hit
-from flashdepot.diagnose.explain.rules import RANKS, code_of
+from flashdepot.diagnose.explain.rules import RANKS
 from flashdepot.diagnose.explain.shell import OF_CUDA, UserShell
 from flashdepot.host.surroundings import PLACES
 

@@ -15,8 +15,8 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from flashdepot.diagnose.explain.command import code_of, for_windows
 from flashdepot.diagnose.explain.match import RuleOutcome
-from flashdepot.diagnose.explain.rules import code_of
 from flashdepot.files.disk import text_of
 from flashdepot.model.host import HostRecord
 
@@ -114,7 +114,7 @@ _OUTSIDE_PYTHON = frozenset({"cargo", "cmake", "compiler"})
 
 
 class UserShell:
-    """Where the failed command ran, as far as the log, the host and its files tell."""
+    """Where the failed command ran, as far as the log, the host and its files tell; ``windows`` says that cmd.exe is its shell."""
 
     def __init__(self, outcome: RuleOutcome, host: HostRecord | None, files: Files) -> None:
         self.host, self.files = host, files
@@ -126,6 +126,7 @@ class UserShell:
         self.tools = {name.upper() for step in outcome.steps for name in (step.tool, step.installer)}
         self.cmake = any(step.tool in ("cmake", "ninja") for step in outcome.steps)
         self.prefix = outcome.facts.prefix
+        self.windows = outcome.windows
         self.python = self._python(self.prefix)
 
     def _python(self, prefix: str) -> str:
@@ -205,7 +206,7 @@ class UserShell:
             code = f"{self._rustup()}{code}"
         if self.command:
             code = _SET_FOR_ONE.sub(r"\1export \2 && ", code)
-        return code + remark
+        return for_windows(code + remark) if self.windows else code + remark
 
     def _gcc(self, release: re.Match[str]) -> str:
         """A release of GCC, or the oldest of the system's own packages where that is newer."""

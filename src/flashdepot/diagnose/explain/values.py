@@ -20,7 +20,6 @@ from flashdepot.diagnose.explain.machine import (
 )
 from flashdepot.diagnose.explain.match import RuleOutcome
 from flashdepot.diagnose.explain.piece import Hit
-from flashdepot.diagnose.explain.rules import for_windows
 from flashdepot.diagnose.explain.shell import UserShell
 from flashdepot.diagnose.explain.steps import NODES
 from flashdepot.model.host import HostRecord
@@ -77,7 +76,7 @@ _RELEASES = (12, 11, 13, 10, 14, 9, 8)
 """Minor releases of Python 3, the one that most packages have wheels for first."""
 
 
-def release_for(line: str) -> str:
+def _release_for(line: str) -> str:
     """The release of Python that a line's bounds leave, the usual one first."""
     bounds = [(sign, int(minor)) for sign, minor in _BOUNDS.findall(line)]
 
@@ -159,6 +158,7 @@ def values_of(hit: Hit, outcome: RuleOutcome, package: Package, tool: str, shell
     values |= cuda_values(shell, outcome, hit.groups)
     values |= wheel_with(hit.groups.get("library") or hit.groups.get("symbol", "").lstrip("_"))
     values |= _in_line(hit.line.text)
+    values["python_release"] = _release_for(hit.line.text)
     values["install"] = how_to_install(values["module"])
     top = values["module"].partition(".")[0]
     if top in sys.stdlib_module_names:
@@ -199,8 +199,6 @@ def values_of(hit: Hit, outcome: RuleOutcome, package: Package, tool: str, shell
         values["unpinned"] = unpinned
     values["again"] = failed or _usual_command(tool, package)
     values["for_gpu"] = _for_gpu(values, tool, package)
-    if outcome.windows:
-        values |= {name: for_windows(values[name]) for name in ("rebuild", "install", "for_gpu")}
     return values
 
 
