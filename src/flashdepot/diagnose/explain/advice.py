@@ -10,7 +10,7 @@ from flashdepot.diagnose.explain.edits import Edits
 from flashdepot.diagnose.explain.hint import AS_SAID, commands_in, near
 from flashdepot.diagnose.explain.match import RuleOutcome
 from flashdepot.diagnose.explain.piece import Hit
-from flashdepot.diagnose.explain.rules import RANKS, LogRule
+from flashdepot.diagnose.explain.rules import RANKS
 from flashdepot.diagnose.explain.settings import Settings
 from flashdepot.diagnose.explain.shell import BRINGS_CUDA, LINK_CANDLE, OF_CUDA, UserShell
 from flashdepot.diagnose.explain.values import (
@@ -111,12 +111,10 @@ class Advice:
     def _of_rule(self) -> Sequence[str]:
         """The rule's commands for this log's system, tool and findings, filled in."""
         outcome, package = self.outcome, self.package
-        advice = self._of_what_was_found(_of_system(self.hit.rule, outcome))
+        advice = self._of_what_was_found(self._of_system())
         if package.name not in OURS:
             switch = _SWITCHES.get(package.name, "")
             advice = [_SWITCH.sub(switch, text) for text in advice if switch or not _SWITCH.match(text)]
-        if outcome.windows:
-            advice = [command for command in advice if not is_for_posix(command)] or advice
         advice = [command for command in advice if self._is_ours or not _OURS_BUILDS.match(command)]
         if outcome.cargo:
             advice = [command for command in advice if LINK_CANDLE in command or not _OURS_BUILDS.match(command)]
@@ -125,7 +123,12 @@ class Advice:
         fix = [fill(command, values, quoted=(*self.hit.groups, *UNKNOWN, "requirement")) for command in advice]
         fix = [text.replace(" --arch <gpu arch>", "") for text in self._of_this_tool(fix, advice)]
         fix = [text for text in fix if not _A_FILE.search(text)] or fix
+        fix = [text for text in fix if not (self.shell.windows and is_for_posix(text))] or fix
         return [text for text in fix if not _LEFT.search(code_of(text))] or [t for t in fix if t[0] != "<"] or fix
+
+    def _of_system(self) -> Sequence[str]:
+        rule = self.hit.rule
+        return (self.outcome.amd and rule.fix_amd) or (self.shell.windows and rule.fix_windows) or rule.fix
 
     @property
     def _is_ours(self) -> bool:
@@ -203,11 +206,3 @@ class Advice:
 def _run(command: str) -> str:
     """What a command runs, whichever Python is named before it."""
     return code_of(command).removeprefix("python -m ")
-
-
-def _of_system(rule: LogRule, outcome: RuleOutcome) -> Sequence[str]:
-    if outcome.amd and rule.fix_amd:
-        return rule.fix_amd
-    if outcome.windows and rule.fix_windows:
-        return rule.fix_windows
-    return rule.fix

@@ -41,10 +41,12 @@ def is_for_posix(command: str) -> bool:
 
 
 def for_windows(command: str) -> str:
-    """A command for a POSIX shell as cmd.exe takes it; what has no equal there stays.
+    """A command for a POSIX shell as cmd.exe takes it; what is for POSIX only stays.
 
     No blank stands before ``&&``: to cmd it would be the end of the value.
     """
+    if is_for_posix(command):
+        return command
     code, mark, comment = command.partition("   # ")
     parts = re.split(r"\s*(?:;|&&)\s+", code)
     if '"' not in code and all(map(_COMMAND.match, parts)):

@@ -218,8 +218,11 @@ def _data() -> Mapping[str, Any]:
 
 @cache
 def _packages() -> tuple[Package, ...]:
-    rebuild = _data()["rebuild"]
-    return tuple(Package(name, tuple(modules), rebuild.get(name, "")) for name, modules in _data()["modules"].items())
+    modules, rebuild = _data()["modules"], _data()["rebuild"]
+    names = dict.fromkeys((*modules, *rebuild))
+    return tuple(
+        Package(name, tuple(modules.get(name, (name.replace("-", "_"),))), rebuild.get(name, "")) for name in names
+    )
 
 
 def of_debian(thing: str) -> dict[str, str]:

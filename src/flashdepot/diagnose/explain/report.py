@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from flashdepot.binary.elf import demangled
 from flashdepot.diagnose.explain.advice import LINK, Advice
-from flashdepot.diagnose.explain.command import for_windows
 from flashdepot.diagnose.explain.edits import Edits
 from flashdepot.diagnose.explain.hint import Line, commands_in, distinct, near
 from flashdepot.diagnose.explain.machine import MachineFacts, built_for, is_published
@@ -152,9 +151,7 @@ def make_report(outcome: RuleOutcome, shell: UserShell) -> LogReport:
         return report
     others = (_finding(hit, outcome, shell) for hit in _or_else(outcome.hits))
     said = () if findings else _first_steps(hints, outcome, shell)
-    return replace(
-        report, next_steps=(*said, *_next_steps(outcome, shell.host)), possible=(*findings, *others) or described
-    )
+    return replace(report, next_steps=(*said, *_next_steps(outcome, shell)), possible=(*findings, *others) or described)
 
 
 def _first_steps(hints: Sequence[Line], outcome: RuleOutcome, shell: UserShell) -> Iterable[str]:
@@ -183,7 +180,7 @@ def _or_else(hits: Sequence[Hit]) -> Iterable[Hit]:
     return (replace(hits[0], rule=of_classes[name], certain=False) for name in names if name not in found)
 
 
-def _next_steps(outcome: RuleOutcome, host: HostRecord | None) -> tuple[str, ...]:
+def _next_steps(outcome: RuleOutcome, shell: UserShell) -> tuple[str, ...]:
     """What to do with a log whose cause is not certain: get the line that decides, look at the machine, and ask.
 
     What hides the first error most often is a tool that shows the end of its output only, and several compilers that
@@ -193,7 +190,7 @@ def _next_steps(outcome: RuleOutcome, host: HostRecord | None) -> tuple[str, ...
     log = "run.log" if outcome.run else "build.log"
     elsewhere = [] if outcome.decided else [summed_up_in(line.text) for line in outcome.errors]
     steps = list(dict.fromkeys(filter(None, elsewhere)))
-    if package in OURS and not outcome.run and (asked := _resolve_options(outcome, host)):
+    if package in OURS and not outcome.run and (asked := _resolve_options(outcome, shell.host)):
         steps.append(f"flashdepot resolve {asked}   # what serves the machine that is named, or why nothing does")
     if outcome.candle and outcome.cargo:
         steps.append(LINK)
@@ -201,7 +198,7 @@ def _next_steps(outcome: RuleOutcome, host: HostRecord | None) -> tuple[str, ...
         steps.append(_FOR_AMD)
     elif package in OURS and not outcome.run and outcome.facts.can_run_ours:
         steps.append(f"flashdepot install   # in place of {package}: ready-made kernels, nothing to build")
-    steps += _again(outcome, package)
+    steps += _again(outcome, shell, package)
     steps.append(f"flashdepot explain {log}; flashdepot doctor   # the new log, and what stands in the way here")
     line = "the first line above" if outcome.decided and outcome.errors else f"the first error of {log}"
     whose = f"the issues of {package}" if package != UNNAMED else "the web and the program's issues"
@@ -223,7 +220,7 @@ def _resolve_options(outcome: RuleOutcome, host: HostRecord | None) -> str:
     return " ".join(f"{option} {value}" for option, value in known.items() if value and elsewhere)
 
 
-def _again(outcome: RuleOutcome, package: str) -> Iterable[str]:
+def _again(outcome: RuleOutcome, shell: UserShell, package: str) -> Iterable[str]:
     """Commands that bring a log with the line that decides."""
     if outcome.run:
         yield "python ... > run.log 2>&1   # keep all of both streams: the last line of the first traceback is the cause"
@@ -246,8 +243,7 @@ def _again(outcome: RuleOutcome, package: str) -> Iterable[str]:
         clear = outcome.decided and outcome.errors
         yield f"{_failed(outcome)[1]} > build.log 2>&1   # {'keep all of both streams: the first error says most' if clear else why}"
     else:
-        command = f"MAX_JOBS=1 pip install -v {package} --no-build-isolation > build.log 2>&1   # {why}"
-        yield for_windows(command) if outcome.windows else command
+        yield shell.spelled(f"MAX_JOBS=1 pip install -v {package} --no-build-isolation > build.log 2>&1   # {why}")
 
 
 def _is_asked_for(package: str, outcome: RuleOutcome) -> bool:

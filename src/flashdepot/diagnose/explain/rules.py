@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
@@ -66,12 +66,13 @@ SYMPTOM = RANKS.index("symptom")
 _Text = Annotated[str, msgspec.Meta(pattern=r"^[^A-Z]*$")]
 _Texts = tuple[_Text, ...]
 _Patterns = tuple[Pattern, ...]
+_Phase = Literal["resolve", "fetch", "build", "install", "link", "import", "run"]
 
 
 class LogRule(msgspec.Struct, frozen=True, eq=False, kw_only=True, forbid_unknown_fields=True):
     """One class of failures, or one case of it: what needs other advice than the rest of the class.
 
-    ``patterns`` show it, in a step of one of its ``phases``, or where the log does not say what ran; ``in_step`` ones only
+    ``patterns`` show it, in a step of one of its ``phases`` (any, if it does not say), or where the log does not say what ran; ``in_step`` ones only
     where it does. ``@word@`` in them is a text of ``words`` in ``sentences.toml``. With ``installers`` it must not be another
     one that began the work. ``likely`` ones only suggest it, where the deciding line was left out of the log: they count when
     nothing is certain. ``listed`` ones are as often a program's own fault: the class is then listed, and not named.
@@ -98,7 +99,7 @@ class LogRule(msgspec.Struct, frozen=True, eq=False, kw_only=True, forbid_unknow
     fix: tuple[str, ...]
     patterns: _Patterns
     source: str
-    phases: tuple[Literal["resolve", "fetch", "build", "install", "link", "import", "run"], ...] = ("import", "run")
+    phases: tuple[_Phase, ...] = get_args(_Phase)
     fix_windows: tuple[str, ...] = ()
     fix_amd: tuple[str, ...] = ()
     in_step: _Patterns = ()

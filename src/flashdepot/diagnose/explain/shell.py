@@ -126,7 +126,8 @@ class UserShell:
         self.tools = {name.upper() for step in outcome.steps for name in (step.tool, step.installer)}
         self.cmake = any(step.tool in ("cmake", "ninja") for step in outcome.steps)
         self.prefix = outcome.facts.prefix
-        self.windows = outcome.windows
+        known = outcome.facts.os or outcome.facts.prefix
+        self.windows = outcome.windows or bool(host and host.platform.system == "windows" and not known)
         self.python = self._python(self.prefix)
 
     def _python(self, prefix: str) -> str:
@@ -206,7 +207,11 @@ class UserShell:
             code = f"{self._rustup()}{code}"
         if self.command:
             code = _SET_FOR_ONE.sub(r"\1export \2 && ", code)
-        return for_windows(code + remark) if self.windows else code + remark
+        return self.spelled(code + remark)
+
+    def spelled(self, command: str) -> str:
+        """A command as its shell takes it."""
+        return for_windows(command) if self.windows else command
 
     def _gcc(self, release: re.Match[str]) -> str:
         """A release of GCC, or the oldest of the system's own packages where that is newer."""

@@ -142,8 +142,8 @@ def failed_command(outcome: RuleOutcome, tool: str = "") -> str:
 def values_of(hit: Hit, outcome: RuleOutcome, package: Package, tool: str, shell: UserShell) -> Mapping[str, str]:
     """All that is known, by the names that rules have for it."""
     usual = {"jobs": "2", "room": "/other/disk", "cuda_release": "==13.0.*"}
-    if outcome.windows or shell.host is None:
-        cuda = "%CUDA_PATH%" if outcome.windows else "/usr/local/cuda"
+    if shell.windows or shell.host is None:
+        cuda = "%CUDA_PATH%" if shell.windows else "/usr/local/cuda"
         usual |= {"cuda_home": cuda, "other_cuda_home": cuda}
     values = {
         **usual,
@@ -184,7 +184,7 @@ def values_of(hit: Hit, outcome: RuleOutcome, package: Package, tool: str, shell
         values["python_headers"] = shlex.quote(headers)
     if hit.step and hit.step.installer in ("pip", "uv") and package.name not in _OF_TORCH:
         values["wheeled"] = package.name
-    if not outcome.windows:
+    if not shell.windows:
         values.pop("windows", "")  # what only Windows lacks
     failed = failed_command(outcome, tool)
     prefix = shell.host.python.prefix if shell.host and shell.host.python else None
