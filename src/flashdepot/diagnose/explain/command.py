@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_SETTING = re.compile(r"^((?:[A-Z][A-Z0-9_]*=(?:'[^']*'|\"[^\"]*\"|[^\s'\"]+)\s+)+)(.*)$")
+_SETTING = re.compile(r"^((?:[A-Z][A-Z0-9_]*=(?:'[^']*'|\"[^\"]*\"|[^\s'\"]+)(?:\s+|$))+)(.*)$")
 _PROGRAMS = (
     "apt|apt-file|cargo|cd|cmake|conda|df|dmesg|dnf|docker|export|file|flashdepot|free|g\\+\\+|gcc|git|hash|id|ldd|ls"
     "|nvcc|nvidia-smi|pip|python|rm|rustc|rustup|set|sha256sum|sudo|torchrun|uname|unset|uv|vllm|where|which|winget"
@@ -61,5 +61,5 @@ def _one(code: str) -> str:
         return "&& ".join(f"set {setting}" for setting in found[1].split())
     if found := _SETTING.match(code):
         settings = re.findall(r"""[A-Z][A-Z0-9_]*=(?:'[^']*'|"[^"]*"|\S+)""", found[1])
-        return "&& ".join([*(f"set {setting}" for setting in settings), found[2]])
+        return "&& ".join([*(f"set {setting}" for setting in settings), *filter(None, [found[2]])])
     return code

@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 
 from flashdepot.diagnose.explain.match import RuleOutcome
 from flashdepot.diagnose.explain.shell import UserShell
+from flashdepot.model.host import CudaToolkit
 from flashdepot.model.target import Version
 
 _LOCAL = re.compile(r"\+cu(\d+)(\d)$")
@@ -40,7 +41,7 @@ def cuda_values(shell: UserShell, outcome: RuleOutcome, groups: Mapping[str, str
         values["nvcc_cuda"] = groups.get("nvcc_cuda") or minor(host.toolkits[0].version)
     release = torch_cuda if torch_cuda.startswith(f"{_OF_PYPI}.") else _RELEASE
     major = torch_cuda.partition(".")[0]
-    roots = [t.root for t in (host.toolkits if host else ()) if major in ("", str(t.version.numbers[0]))]
+    roots = [root_of(t) for t in (host.toolkits if host else ()) if major in ("", str(t.version.numbers[0]))]
     root = next((root for root in roots if "/nvidia/" not in root), "")
     wheels, point = "pip install 'cuda-toolkit[nvcc,crt,nvvm,cccl,cudart]{}' && ", _POINT.format(home=_IN_WHEELS)
     if major in ("", _OF_PYPI) and (nvcc := shell.of_wheels("*/bin/nvcc")):
@@ -76,3 +77,9 @@ def _cuda_of_torch(shell: UserShell, outcome: RuleOutcome) -> str:
 def minor(version: Version) -> str:
     """``13.0`` of 13.0.88 or 13."""
     return "{}.{}".format(*(*version.numbers, 0)[:2])
+
+
+def root_of(toolkit: CudaToolkit) -> str:
+    """The folder of a toolkit; where it has a blank, as on Windows, by the variable that NVIDIA's installer sets to it."""
+    number = minor(toolkit.version).replace(".", "_")
+    return f"%CUDA_PATH_V{number}%" if " " in toolkit.root else toolkit.root

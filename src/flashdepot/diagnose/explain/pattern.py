@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import cached_property
 
 import re2
 
@@ -43,8 +44,8 @@ PREFIXES = rf"(?:\s*(?:{'|'.join(_KINDS)}))*\s*"
 
 
 _MEMORY = 1 << 20
-PIECES = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.", re.DOTALL)
-"""What a pattern is made of, as far as it matters where a ``^`` is an anchor."""
+PIECES = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[\^$'\"`]", re.DOTALL)
+"""What of a pattern may be spelled otherwise here, and what an anchor or a quote is a part of."""
 
 
 class Pattern:
@@ -62,28 +63,26 @@ class Pattern:
         self.regex = regex
         self.options = options
         self.is_sentence = text.startswith(("(?i)", "(?i:"))
-        self._compiled: re.Pattern[bytes] = re2.compile(regex, options)
 
     @classmethod
     def parse(cls, text: str, *, memory: int = _MEMORY, stripped: bool = False) -> Pattern:
-        """Compile a pattern.
+        """Take a pattern as rules spell it. It is compiled when it is looked for: a short log has few of those that it may have.
 
         :param memory: bytes for its states, which RE2 forgets rather than taking more; where they are too few for a
             pattern of many characters, it becomes slow, and stays linear.
         :param stripped: for a line whose prefixes were taken away: ``^`` is where it begins.
-        :raises ValueError: when RE2 does not take it.
         """
         options = re2.Options()
         options.max_mem = memory
         options.never_nl = True
         options.log_errors = False
-        anchor = "^" if stripped else _ANCHORS["^"]
-        regex = "(?m)" + "".join(anchor if piece == "^" else _spelled(piece) for piece in PIECES.findall(text))
-        try:
-            return cls(text, regex, options)
-        except re2.error as error:
-            reason = error.args[0]
-            raise ValueError(reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)) from error
+        regex = PIECES.sub(lambda piece: "^" if stripped and piece[0] == "^" else _spelled(piece[0]), text)
+        return cls(text, f"(?m){regex}", options)
+
+    @cached_property
+    def _compiled(self) -> re.Pattern[bytes]:
+        compiled: re.Pattern[bytes] = re2.compile(self.regex, self.options)
+        return compiled
 
     @property
     def groups(self) -> frozenset[str]:

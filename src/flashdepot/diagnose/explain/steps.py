@@ -304,7 +304,7 @@ _OF_A_FOLDER = re.compile(r" @ file:")
 
 
 def _anywhere(pattern: str) -> str:
-    return "".join("" if one == "^" else one for one in PIECES.findall(pattern))
+    return PIECES.sub(lambda piece: piece[0].removeprefix("^"), pattern)
 
 
 def _nameless(pattern: str) -> str:

@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Iterable, Mapping
 
-from flashdepot.diagnose.explain.cuda import cuda_values, minor
+from flashdepot.diagnose.explain.cuda import cuda_values, minor, root_of
 from flashdepot.diagnose.explain.hint import SAFE
 from flashdepot.diagnose.explain.machine import (
     Package,
@@ -266,10 +266,10 @@ def _of_host(host: HostRecord | None) -> dict[str, str]:
         values["gpu_arch"] = str(host.gpus[0].architecture)
         values["gpu_capability"] = host.gpus[0].architecture.dotted
     if host.toolkits:
-        values["cuda_home"] = host.toolkits[0].root
+        values["cuda_home"] = root_of(host.toolkits[0])
         values["cuda_release"] = f"=={minor(host.toolkits[0].version)}.*"
     if len(host.toolkits) > 1:
-        values["other_cuda_home"] = host.toolkits[1].root
+        values["other_cuda_home"] = root_of(host.toolkits[1])
     if host.compilers:
         values["compiler"] = host.compilers[0].path
     if host.driver:
