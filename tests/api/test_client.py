@@ -10,7 +10,7 @@ import pytest
 
 import flashdepot
 from flashdepot import Client, __version__, api
-from flashdepot.errors import ConsentError, FlashdepotError, IncompatibleError, UsageError
+from flashdepot.errors import CompileError, ConsentError, FlashdepotError, IncompatibleError, UsageError
 from flashdepot.model.host import HostRecord
 from flashdepot.model.target import Platform
 from flashdepot.resolve.facts import NamedFacts
@@ -39,6 +39,18 @@ def test_a_long_build_needs_a_yes_and_a_keyword_says_it(client, tmp_path) -> Non
     with pytest.raises(FlashdepotError) as caught:
         Client(depot=tmp_path / "depot", host=RECORD, build="always").get(arch=8.0)
     assert not isinstance(caught.value, ConsentError), "it continued to fetch the compiler"
+
+
+def test_what_a_compiler_said_is_not_lost_where_explain_cannot_read_it(client, monkeypatch) -> None:
+    def fail(*_: object) -> None:
+        raise CompileError("fwd_hdim64: the compiler ended with status 1", hint="The whole output: unit.log")
+
+    for name in [name for name in sys.modules if name.startswith("flashdepot.diagnose.explain")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "re2", None)  # as in Python 3.15, for which it has no wheel
+    monkeypatch.setattr("flashdepot.resolve.build.Making.make", fail)
+    with pytest.raises(CompileError, match="fwd_hdim64: the compiler ended with status 1"):
+        client.get(arch="8.0")
 
 
 @pytest.mark.parametrize(

@@ -196,3 +196,23 @@ def test_what_a_command_left_running_is_not_waited_for() -> None:
 def test_a_program_that_is_not_there_is_said_so() -> None:
     done = run("--", "no-such-program-here")
     assert_ends(done, 3, "'no-such-program-here' cannot be run")
+
+
+WITHOUT_RE2 = """
+import sys
+sys.modules["re2"] = None  # as in Python 3.15, for which it has no wheel
+from flashdepot.cli import run
+sys.argv = ["flashdepot", *sys.argv[1:]]
+sys.exit(run())
+"""
+
+
+def test_without_re2_explain_says_which_python_has_it() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_RE2, "explain", "--", sys.executable, "-c", "print('ran')"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (3, ""), done.stderr
+    assert "uv tool install --python 3.14 ." in done.stderr

@@ -140,8 +140,10 @@ def _build(need: Need, context: Context, options: Options | None) -> LibraryResu
     try:
         built = Making(need, depot, machine, limits, options or Options()).make(events)
     except CompileError as error:
-        from flashdepot.diagnose.explain import explained  # noqa: PLC0415  (only a failure reads its log)
-
+        try:
+            from flashdepot.diagnose.explain import explained  # noqa: PLC0415  (only a failure reads its log)
+        except MissingToolError:  # what it reads with is not there for this Python
+            raise error from None
         raise explained(error, probe(depot=depot.root)) from None
     if built.status == "built":
         depot.remotes.share(depot, built.manifest, events)

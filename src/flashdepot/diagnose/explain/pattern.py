@@ -14,7 +14,15 @@ import re
 from collections.abc import Iterable
 from functools import cached_property
 
-import re2
+from flashdepot.errors import MissingToolError
+
+try:
+    import re2
+except ImportError as error:
+    raise MissingToolError(
+        "'explain' needs google-re2, which is not installed; it has wheels for Python 3.10 to 3.14.",
+        hint="Install flashdepot under one of them. With uv, in its clone: uv tool install --python 3.14 .",
+    ) from error
 
 _LEVEL = r"(?:TRACE|DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)"
 
