@@ -40,6 +40,16 @@ def test_the_help_of_a_command_shows_its_own_options_first_and_those_of_every_co
     assert titles == ["Options:", "Which library:", "How it is built:", "Where it must run:", "Common options:"]
 
 
+@pytest.mark.parametrize("command", [[], ["depot"], ["depot", "pull"]], ids=" ".join)
+def test_the_help_on_a_narrow_terminal_has_no_line_that_it_breaks_within_a_word(command) -> None:
+    lines = flashdepot(*command, "--help", COLUMNS="40").stdout.split("Examples:")[0].splitlines()
+    long = [line.strip() for line in lines if len(line) > 40]
+    assert [line for line in long if not line.startswith("--")] == [], (
+        "only names of options, which have no blanks to break at"
+    )
+    assert max(map(len, lines)) > 30, "most of the terminal is used"
+
+
 def test_help_is_a_command_too() -> None:
     assert flashdepot("help").stdout == flashdepot("--help").stdout
     assert flashdepot("help", "depot", "ls").stdout == flashdepot("depot", "ls", "--help").stdout

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flashdepot import __version__
-from flashdepot.cli.common import COMMON_OPTIONS
+from flashdepot.cli.common import COMMON_OPTIONS, HelpContext
 from flashdepot.cli.output import answer, as_bytes, complain, finish_answer, print_json, show
 from flashdepot.errors import ConsentError, FlashdepotError, MissingToolError, UsageError, did_you_mean
 from flashdepot.files.disk import explain_disk_error
@@ -47,6 +47,8 @@ class Commands(click.Group):
 
     :param sections: its commands, by the titles that they stand under in the help; none where they were added to it.
     """
+
+    context_class = HelpContext
 
     def __init__(
         self, *arguments: Any, sections: Mapping[str, CommandTable] = MappingProxyType({}), **keywords: Any

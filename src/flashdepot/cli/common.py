@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -68,8 +69,31 @@ def _opened(context: click.Context, option: click.Parameter, folder: Path | None
     return open_depot(folder)
 
 
+class _Lines(click.HelpFormatter):
+    """Help as wide as the terminal. click's has 50 columns at least, and a narrower terminal breaks its lines within words."""
+
+    def __init__(self, indent_increment: int = 2, width: int | None = None, max_width: int | None = None) -> None:
+        super().__init__(indent_increment, width, max_width)
+        self.width = min(self.width, max(get_terminal_size().columns - 2, 20))
+
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+        """Names and what they are for: side by side, or one below the other where that leaves too little room."""
+        super().write_dl(rows, col_max if self.width >= _SIDE_BY_SIDE else 2, col_spacing)
+
+
+_SIDE_BY_SIDE = 50
+
+
+class HelpContext(click.Context):
+    """A call of a command, with its help in :class:`_Lines`."""
+
+    formatter_class = _Lines
+
+
 class Verb(click.Command):
     """A command whose help shows its options in the sections of :func:`options`."""
+
+    context_class = HelpContext
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Its own options first, those of every command last."""
