@@ -25,6 +25,7 @@ from flashdepot.files.disk import (
     write_named,
 )
 from flashdepot.files.documents import read_json, write_json
+from flashdepot.files.locks import lock_file, try_lock_file
 from flashdepot.files.trust import planted, user_cache, user_config
 from flashdepot.files.user_files import OutputFile, folder_errors, require_folder
 from support.tools import posix
@@ -143,6 +144,26 @@ def test_a_place_that_may_not_be_written_is_named(tmp_path, code, file, named):
         raise OSError(code, os.strerror(code), str(tmp_path / file))
     assert caught.value.message.startswith(f"{tmp_path / named} cannot be ")
     assert str(explain_disk_error(caught.value.__cause__, None)) == caught.value.message
+
+
+def test_of_a_file_that_cannot_be_moved_the_place_is_named_where_it_was_to_be(tmp_path):
+    with pytest.raises(MissingToolError) as caught, disk_errors(tmp_path):
+        raise OSError(
+            errno.EIO, os.strerror(errno.EIO), str(tmp_path / ".stage" / "new" / "file"), None, str(tmp_path / "file")
+        )
+    assert caught.value.message == f"{tmp_path / 'file'} cannot be read or written: Input/output error."
+
+
+def test_a_lock_whose_file_cannot_be_removed_is_free_and_no_work_has_failed(tmp_path, monkeypatch):
+    def refused(*_arguments, **_keywords):
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    held = try_lock_file(tmp_path / "lock")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", refused)
+        held.discard()
+    with lock_file(tmp_path / "lock"):
+        pass
 
 
 def test_an_error_that_is_not_the_disks_passes_through(tmp_path):

@@ -117,11 +117,10 @@ def explain_disk_error(error: OSError, folder: Path | None, elsewhere: str = "")
         )
     for names, done, fix in _DISK_ERRORS:
         if name in names:
-            unfinished = str(error.filename or "").endswith(".tmp")
+            named = error.filename2 or error.filename  # what was to be there, and not where it is from
+            unfinished = str(named or "").endswith(".tmp")
             inside = folder if name in {"ENOTSUP", "EOPNOTSUPP"} else None  # it is so everywhere in it
-            place = (
-                folder or Path(error.filename).parent if unfinished else inside or error.filename or folder or "A file"
-            )
+            place = folder or Path(named).parent if unfinished else inside or named or folder or "A file"
             return MissingToolError(f"{place} cannot be {done}: {error.strerror}.", hint=f"{fix}{another}")
     return None
 

@@ -48,7 +48,10 @@ class HeldLock:
             with contextlib.suppress(OSError):
                 self._path.unlink()
         else:  # before others have it, so that two do not hold two files of one name
-            self._path.unlink(missing_ok=True)
+            with contextlib.suppress(
+                OSError
+            ):  # one that stays, as where a server of files fails, is nobody's work lost
+                self._path.unlink()
             self.release()
 
     def __enter__(self) -> HeldLock:
