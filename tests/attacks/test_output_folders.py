@@ -255,6 +255,7 @@ def test_a_killed_run_is_finished_by_the_next(tmp_path, monkeypatch) -> None:
         write(out, *(OutputFile.of(name, b"newest") for name in names))
         assert {(out / name).read_bytes() for name in names} == {b"newest"}
         assert not (out / "gone").exists()
+        assert [path.name for path in out.iterdir() if path.name.startswith(".flashdepot-export")] == []
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,8 @@ class OutputFolder(msgspec.Struct, frozen=True):
 
         What is right already is left as it is. Everything else is written to a stage inside the folder and verified; then
         the earlier listing is moved away, the files are replaced, and the new listing comes last: a folder with a listing
-        is whole. The folder itself is never replaced, so it can be a mount point. Nothing has changed after any error.
+        is whole. The folder itself is never replaced, so it can be a mount point. Nothing has changed after any error until
+        then; after one of replacing, the same command ends what was begun.
 
         :param listing: the bytes of the listing; without them it lists the files and their identities.
         :returns: the folder, absolute.
@@ -115,7 +116,12 @@ class OutputFolder(msgspec.Struct, frozen=True):
             except BaseException:
                 shutil.rmtree(stage, ignore_errors=True)
                 raise
-            self._replace(folder, stage, changed, obsolete)
+            try:
+                self._replace(folder, stage, changed, obsolete)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.utime(stage, (0, 0))  # the next run knows by it what is ours here, and removes it at once
+                raise
             for path in list(folder.iterdir()):
                 if path == stage or (_is_stage(path) and time.time() - path.lstat().st_mtime > _STAGE_LIFETIME):
                     shutil.rmtree(path, ignore_errors=True)
