@@ -25,6 +25,8 @@ _SLOWEST = 32 << 10
 """Bytes a second, over a window, below which a transfer is given up: compiling is faster than that."""
 
 _TICK = 0.1
+_LONGEST_TICK = 0.5
+"""Seconds that a tick counts at most: a process that was stopped (Ctrl-Z, SIGSTOP, sleep) has waited for nobody meanwhile."""
 
 
 class Abandoned(Exception):  # noqa: N818  (not an error: it ends a transfer that nobody waits for)
@@ -39,7 +41,7 @@ class Pace:
         self._lock = threading.Lock()
         self._done = 0
         self._abandoned = False
-        self._window = (time.monotonic(), 0)
+        self._window = (0.0, 0)
 
     def received(self, count: int) -> None:
         """Some bytes have arrived; :raises Abandoned: when nobody waits for them."""
@@ -48,13 +50,13 @@ class Pace:
             if self._abandoned:
                 raise Abandoned
 
-    def look(self) -> bool:
-        """Tell how far it is; :returns: whether it is fast enough."""
+    def look(self, waited: float) -> bool:
+        """Tell how far it is after so many seconds; :returns: whether it is fast enough."""
         self._on_progress(self._done)
-        now, (began, had) = time.monotonic(), self._window
-        if now - began < _WINDOW:
+        began, had = self._window
+        if waited - began < _WINDOW:
             return True
-        self._window = (now, self._done)
+        self._window = (waited, self._done)
         return self._done - had >= _SLOWEST * _WINDOW
 
     def abandon(self) -> None:
@@ -73,7 +75,7 @@ def each(
 ) -> list[_R]:
     """The result of an action for each item, in order; several at once.
 
-    :param seconds: how long all of them may take.
+    :param seconds: how long all of them may take, while this process runs.
     :param pace: what the actions tell of the bytes that they receive, where those may take as long as they come.
     :raises NetworkError: when ``who`` was too slow. Otherwise the first error of an action; the others are not begun.
     """
@@ -97,7 +99,7 @@ def each(
     for _ in range(min(WORKERS, len(items))):
         threading.Thread(target=work, daemon=True, name=f"waiting for {who}").start()
     results: dict[int, _R] = {}
-    end = None if seconds is None else time.monotonic() + seconds
+    waited, before = 0.0, time.monotonic()
     try:
         while len(results) < len(items):
             try:
@@ -108,9 +110,11 @@ def each(
                 if error is not None:
                     raise error
                 results[number] = cast("_R", result)  # an action that failed has an error
-            if end is not None and time.monotonic() > end:
+            now = time.monotonic()
+            waited, before = waited + min(now - before, _LONGEST_TICK), now
+            if seconds is not None and waited > seconds:
                 raise NetworkError(f"{who} has not answered within {seconds:g} s")
-            if pace is not None and not pace.look():
+            if pace is not None and not pace.look(waited):
                 raise NetworkError(f"{who} sends less than {_SLOWEST >> 10} kB a second")
     finally:
         stopped.set()
