@@ -18,6 +18,7 @@ from flashdepot.kernels.fa2.actions import feature_macros
 from flashdepot.model.selection import ALL_FEATURES, Feature, Selection
 from flashdepot.model.target import Architecture, Version
 from flashdepot.process.run import killed_for_memory
+from flashdepot.toolchain.linked import link
 from flashdepot.toolchain.nvcc import compresses_newly, compression, gencode, usual_compression
 from flashdepot.toolchain.targets import TARGETS
 from flashdepot.upstream import Identified
@@ -162,4 +163,4 @@ def test_an_object_that_may_end_the_program_is_not_linked(tmp_path, statement, n
     assert name in undefined_symbols(compiled)
     zig: Any = None
     with pytest.raises(FlashdepotError, match=rf"unit\.o calls {name}, which ends the program"):
-        TARGETS[0].system.link(TARGETS[0], zig, [compiled], NATIVE, tmp_path)
+        link(TARGETS[0], zig, [compiled], NATIVE, tmp_path)

@@ -13,7 +13,8 @@ from flashdepot.kernels.c_layer import NATIVE
 from flashdepot.link.library import SYSTEM_LIBRARIES
 from flashdepot.model.manifest import ManifestFile
 from flashdepot.model.target import WINDOWS, Platform
-from flashdepot.toolchain.targets import exported_names, target_of, write_definition
+from flashdepot.toolchain.linked import exported_names, write_definition
+from flashdepot.toolchain.targets import target_of
 from flashdepot.toolchain.zig import Zig
 from support.depots import make_manifest
 from support.tools import needs

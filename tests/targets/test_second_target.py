@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from flashdepot.build.objects import Linking
 from flashdepot.model.recipe import Tool
 from flashdepot.model.target import LINUX, Platform
-from flashdepot.toolchain import targets
+from flashdepot.toolchain import linked, targets
 from flashdepot.toolchain.linked import Linked
 from flashdepot.toolchain.targets import System, TargetSpec
 from flashdepot.toolchain.zig import Zig
@@ -22,7 +22,7 @@ def link(_target: TargetSpec, _zig: Zig, objects: Sequence[Path], _native: Path,
     return Linked({"lib/static/library.a": made})
 
 
-PLAN9 = System(LINUX, ".9", ("-DPLAN9",), ("-plan9",), (), (), link)
+PLAN9 = System(LINUX, ".9", ("-DPLAN9",), ("-plan9",), (), ())
 ROW = TargetSpec(
     Platform("plan9", "riscv64"), PLAN9, "riscv64-plan9", "riscv64-unknown-plan9", "generic", ("any-plan9",)
 )
@@ -31,6 +31,7 @@ ROW = TargetSpec(
 @pytest.fixture(autouse=True)
 def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(targets, "TARGETS", (*targets.TARGETS, ROW))
+    monkeypatch.setitem(linked.BY_SYSTEM, "plan9", link)
 
 
 def test_every_source_is_compiled_for_it_and_device_code_once_for_all() -> None:
@@ -57,6 +58,6 @@ def test_its_system_links_the_objects(tmp_path) -> None:
     for path in objects:
         path.write_text(path.stem)
     linking = Linking(ROW, Zig(Path("zig"), "0.14.1"))
-    linked = linking.link(objects, tmp_path)
-    assert linked.files["lib/static/library.a"].read_bytes() == b"ab"
+    made = linking.link(objects, tmp_path)
+    assert made.files["lib/static/library.a"].read_bytes() == b"ab"
     assert Linking(replace(ROW, zig="another"), linking.zig).digest != linking.digest

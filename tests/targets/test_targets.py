@@ -21,7 +21,8 @@ from flashdepot.host.probe import this_platform
 from flashdepot.kernels.c_layer import NATIVE
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.recipe import filled
-from flashdepot.toolchain.targets import TARGETS, cxx_words, exported_names, parse_target
+from flashdepot.toolchain.linked import exported_names, link
+from flashdepot.toolchain.targets import TARGETS, cxx_words, parse_target
 from flashdepot.toolchain.zig import compiling_version, provide_zig
 from support.depots import COMPILED, copy_depot
 from support.tools import Wine, needs, run_program
@@ -249,7 +250,7 @@ def test_a_function_of_the_dll_may_have_a_large_frame(real_depot, tmp_path) -> N
     words = filled({"zig": str(zig.lib), "zig_program": str(zig.program)}, *cxx_words(target))
     subprocess.run([*words, "-o", "abi.obj", "-x", "c++", "abi.cpp"], cwd=tmp_path, check=True)
     (tmp_path / "linked").mkdir()
-    linked = target.system.link(target, zig, [tmp_path / "abi.obj"], NATIVE, tmp_path / "linked")
+    linked = link(target, zig, [tmp_path / "abi.obj"], NATIVE, tmp_path / "linked")
     shutil.copy(linked.files["lib/shared/flashattention.dll"], tmp_path)
     (tmp_path / "program.c").write_text(CALLS_IN_A_NEW_THREAD)
     subprocess.run([MINGW, "-Wall", "-Werror", "program.c", "-o", "program.exe"], cwd=tmp_path, check=True)

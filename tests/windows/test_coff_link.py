@@ -6,8 +6,7 @@ import pytest
 
 from flashdepot.errors import FlashdepotError
 from flashdepot.kernels.c_layer import NATIVE
-from flashdepot.toolchain.linked import verify_dll, verify_import_library
-from flashdepot.toolchain.targets import exported_names
+from flashdepot.toolchain.linked import exported_names, verify_dll, verify_import_library
 from support.windows_library import compile_coff, link_dll, make_system, needs_llvm
 
 pytestmark = needs_llvm

@@ -23,9 +23,9 @@ from flashdepot.model.limits import Limits
 from flashdepot.model.recipe import Action, Recipe, ToolchainId, filled_in
 from flashdepot.model.target import Platform
 from flashdepot.toolchain.choose import Toolchain, takes_source_name
-from flashdepot.toolchain.linked import Linked
+from flashdepot.toolchain.linked import DLL_IMPORTS, DLL_START, Linked, link
 from flashdepot.toolchain.nvcc import HOST_FLAGS
-from flashdepot.toolchain.targets import DLL_IMPORTS, DLL_START, TargetSpec, cxx_words, target_of
+from flashdepot.toolchain.targets import TargetSpec, cxx_words, target_of
 from flashdepot.toolchain.zig import Zig
 
 
@@ -102,7 +102,7 @@ class Linking(msgspec.Struct, frozen=True):
 
     def link(self, objects: Sequence[Path], folder: Path) -> Linked:
         """Make the libraries in ``folder``."""
-        return self.target.system.link(self.target, self.zig, objects, NATIVE, folder)
+        return link(self.target, self.zig, objects, NATIVE, folder)
 
     @property
     def file_words(self) -> Mapping[str, str]:
@@ -133,9 +133,9 @@ class Linking(msgspec.Struct, frozen=True):
     @property
     def digest(self) -> str:
         """One SHA-256 for the C layer, how it is compiled and how all is linked."""
-        link = [self.target.zig, *self.target.system.link_words]
+        linking = [self.target.zig, *self.target.system.link_words]
         words = dict(self.file_words)
-        parts = {"c_layer": c_layer_digest(), "cxx": list(cxx_words(self.target)), "link": link, "files": words}
+        parts = {"c_layer": c_layer_digest(), "cxx": list(cxx_words(self.target)), "link": linking, "files": words}
         if self.target.platform.system == "windows":
             parts |= {"start": sha256_file(DLL_START), "imports": DLL_IMPORTS}
         return digest_of(parts)
