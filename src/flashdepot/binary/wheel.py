@@ -52,7 +52,8 @@ class WheelFacts(msgspec.Struct, frozen=True):
     """A wheel's name, version and tags by its file name (``None`` when that is not a wheel's) and by its metadata.
 
     ``files`` are the names of all members; ``problems`` is what is wrong with it, a sentence each: members that differ
-    from RECORD, and metadata that contradict the file name. ``requires_python`` is METADATA's, empty without one.
+    from RECORD, and metadata that contradict the file name. ``requires_python`` and ``requires`` (``torch>=2.4``) are
+    METADATA's, empty without any.
     """
 
     name: str
@@ -62,6 +63,7 @@ class WheelFacts(msgspec.Struct, frozen=True):
     files: frozenset[str]
     problems: tuple[str, ...]
     requires_python: str = ""
+    requires: tuple[str, ...] = ()
 
 
 def read_wheel(path: Path, on_binary: Callable[[str, Path], None]) -> WheelFacts:
@@ -191,6 +193,7 @@ class _Reading:
             files=frozenset(self._read_members),
             problems=tuple(self._problems),
             requires_python=str(metadata.get("Requires-Python", "")),
+            requires=tuple(map(str, metadata.get_all("Requires-Dist", []))),
         )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from msgspec.structs import replace
 
 from flashdepot.api.answers import place_of
 from flashdepot.cli.check_commands import describe
@@ -14,9 +13,9 @@ from flashdepot.cli.options import environment_options
 from flashdepot.cli.output import View, say
 from flashdepot.diagnose.check.judge import Outcome
 from flashdepot.diagnose.check.place import InstalledTorch, Place
-from flashdepot.diagnose.check.run import Report, check_file, worst_evidence_first
+from flashdepot.diagnose.check.run import Report, check_file
 from flashdepot.errors import FlashdepotError, IncompatibleError, IntegrityError, MissingToolError, UsageError
-from flashdepot.link.published_wheel import HEADER, PACKAGE, BuildsWith, WheelPackage, judge_requirement, write_package
+from flashdepot.link.published_wheel import HEADER, PACKAGE, BuildsWith, WheelPackage, write_package
 from flashdepot.resolve.facts import Given
 
 _ERRORS: dict[Outcome, type[FlashdepotError]] = {
@@ -44,7 +43,7 @@ def wheel(file: Path, given: Given, out: Path | None, *, force: bool) -> View:
     the machine is refused, with the evidence.
     """
     place, _ = place_of(given.python, given.named, given.saved)
-    report = _report(file, place)
+    report = check_file(file, place)
     _require_fit(report, force=force)
     made = write_package(
         file,
@@ -56,19 +55,9 @@ def wheel(file: Path, given: Given, out: Path | None, *, force: bool) -> View:
     return View(_document(made, report), [str(made.root)], _notes(made, place))
 
 
-def _report(file: Path, place: Place) -> Report:
-    report = check_file(file, place)
-    if report.verdict is Outcome.DAMAGED:
-        return report
-    if report.kind != "wheel":
-        raise UsageError(f"{file} is not a wheel.", hint="Name a file that ends in .whl, as PyPI has it.")
-    if not isinstance(place.torch, InstalledTorch):
-        return report
-    asked = judge_requirement(file, place.torch.torch.version)
-    return replace(report, evidence=worst_evidence_first([*report.evidence, *asked]))
-
-
 def _require_fit(report: Report, *, force: bool) -> None:
+    if report.kind != "wheel" and report.verdict is not Outcome.DAMAGED:
+        raise UsageError(f"{report.path} is not a wheel.", hint="Name a file that ends in .whl, as PyPI has it.")
     error = _ERRORS.get(report.verdict)
     if error is None:
         return

@@ -2,65 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-import email
 import mmap
 import re
-import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
 import msgspec
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.version import InvalidVersion, Version
 
 from flashdepot.binary.elf import ElfFile, demangled
 from flashdepot.binary.window import open_window
-from flashdepot.diagnose.check.judge import Evidence, Outcome
 from flashdepot.errors import IncompatibleError
 from flashdepot.files.archive import unpack
 from flashdepot.files.disk import sha256_file
 from flashdepot.files.output_folder import OutputFolder
 from flashdepot.files.user_files import OutputFile, read_regular
 from flashdepot.model.environment import PythonEnvironment, Torch
-
-_LARGEST_METADATA = 4 << 20
-
-
-def judge_requirement(wheel: Path, torch: str) -> list[Evidence]:
-    """Compare ``Requires-Dist: torch`` of a wheel, whose archive is known to be good, with a version of torch.
-
-    There is no line of evidence where the wheel asks for no version in particular.
-    """
-    lines = []
-    for line in email.message_from_string(_metadata(wheel)).get_all("Requires-Dist", []):
-        with contextlib.suppress(InvalidRequirement):
-            requirement = Requirement(str(line))
-            if requirement.name != "torch" or not requirement.specifier:
-                continue
-            fits = _admits(requirement, torch)
-            fix = "" if fits else f"Use an environment with {requirement}, or the wheel for torch {torch}."
-            outcome = Outcome.FITS if fits else Outcome.MISFIT
-            lines.append(Evidence(outcome, "torch version", f"it requires {requirement}", f"torch {torch}", fix=fix))
-    return lines
-
-
-def _admits(requirement: Requirement, torch: str) -> bool:
-    try:
-        public = Version(torch).public
-    except InvalidVersion:
-        return False
-    return requirement.specifier.contains(public, prereleases=True)
-
-
-def _metadata(wheel: Path) -> str:
-    with zipfile.ZipFile(wheel) as archive:
-        for info in archive.infolist():
-            if info.filename.endswith(".dist-info/METADATA") and info.file_size <= _LARGEST_METADATA:
-                return archive.read(info).decode("utf-8", "replace")
-    return ""
-
 
 ENTRY_POINTS = ("mha_fwd", "mha_varlen_fwd", "mha_bwd", "mha_varlen_bwd", "mha_fwd_kvcache")
 """The functions that upstream's Python module is made of, in its flash_api.cpp."""

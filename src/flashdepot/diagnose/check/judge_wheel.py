@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.tags import Tag
+from packaging.version import InvalidVersion
 
 from flashdepot.binary.wheel import WheelFacts
 from flashdepot.diagnose.check.judge import Evidence, Outcome, evidence_of
-from flashdepot.diagnose.check.place import Place, abi_of, span_of
+from flashdepot.diagnose.check.place import InstalledTorch, Place, abi_of, span_of
 from flashdepot.diagnose.check.subject import Binary, cuda_of_runtime
 from flashdepot.errors import UsageError
 from flashdepot.fit.needs import READERS, DriverNeed, PythonNeed, libc_of_tag
@@ -69,7 +72,8 @@ def judge_wheel(wheel: WheelFacts, place: Place) -> list[Evidence]:
     if wheel.metadata_tags and wheel.metadata_tags != wheel.tags:
         said = _spell(wheel.metadata_tags)
         lines.append(Evidence(Outcome.NOTE, "tags", f"its WHEEL file says {said}", "installers go by the file name"))
-    return [*lines, _judge_tags(wheel.tags, place), *_judge_python(wheel.requires_python, place)]
+    lines += [_judge_tags(wheel.tags, place), *_judge_python(wheel.requires_python, place)]
+    return [*lines, *_judge_torch(wheel.requires, place)]
 
 
 def judge_cuda_name(file_name: str, place: Place) -> list[Evidence]:
@@ -101,6 +105,21 @@ def _judge_python(required: str, place: Place) -> list[Evidence]:
     outcome = Outcome.FITS if fits == {True} else Outcome.MISFIT if fits == {False} else Outcome.UNKNOWN
     fix = "" if outcome is Outcome.FITS else f"Take a wheel for {asked.label}, or a Python {required}."
     return [Evidence(outcome, "python", seen, has, fix=fix)]
+
+
+def _judge_torch(required: Iterable[str], place: Place) -> Iterator[Evidence]:
+    """METADATA's Requires-Dist, where it asks for versions of torch and one is installed: one that is only named has no patch level."""
+    if not isinstance(place.torch, InstalledTorch):
+        return
+    torch = place.torch.torch.version
+    for line in required:
+        with contextlib.suppress(InvalidRequirement, InvalidVersion):
+            requirement = Requirement(line)
+            if requirement.name == "torch" and requirement.specifier and requirement.marker is None:
+                fits = requirement.specifier.contains(torch, prereleases=True)
+                fix = "" if fits else f"Use an environment with {requirement}, or the wheel for torch {torch}."
+                outcome = Outcome.FITS if fits else Outcome.MISFIT
+                yield Evidence(outcome, "torch version", f"it requires {requirement}", f"torch {torch}", fix=fix)
 
 
 def judge_extension_name(binary: Binary, place: Place) -> list[Evidence]:

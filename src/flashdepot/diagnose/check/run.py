@@ -50,11 +50,6 @@ class Report(msgspec.Struct, frozen=True):
         }
 
 
-def worst_evidence_first(evidence: list[Evidence]) -> tuple[Evidence, ...]:
-    """The lines by how bad they are, otherwise in the order given."""
-    return tuple(sorted(evidence, key=lambda e: -e.outcome.rank))
-
-
 _BACKEND = re.compile(r"[_-]?(?:cuda|cu|rocm|hip|xpu|cpu|mps|sycl)\d*(?:_nocublaslt\d*)?$")
 _AGAINST = {Outcome.MISFIT, Outcome.UNKNOWN}
 
@@ -176,4 +171,4 @@ def judge(subject: Subject, place: Place) -> Report:
         "version": subject.wheel.version if subject.wheel else None,
         "binaries": [binary.to_json() for binary in subject.binaries],
     }
-    return Report(str(subject.path), subject.kind, worst_evidence_first(lines), facts)
+    return Report(str(subject.path), subject.kind, tuple(sorted(lines, key=lambda line: -line.outcome.rank)), facts)
