@@ -209,9 +209,9 @@ def test_a_link_that_is_not_wanted_can_be_skipped_and_one_that_is_cannot(tmp_pat
         unpack(path, tmp_path / "all", skip_links=True)
 
 
-def test_an_archive_of_too_many_entries_is_refused(tmp_path, monkeypatch):
+@pytest.mark.parametrize("kind", [tarfile.DIRTYPE, tarfile.REGTYPE])
+def test_an_archive_of_too_many_entries_is_refused(tmp_path, monkeypatch, kind):
     monkeypatch.setattr(archive, "_ENTRY_LIMIT", 3)
-    unpack(make_tar(tmp_path / "three.tar.gz", [member(name) for name in "abc"]), tmp_path / "three")
-    assert_refused(
-        make_tar(tmp_path / "four.tar.gz", [member(name) for name in "abcd"]), tmp_path, "more than 3 entries"
-    )
+    members = [member(name, b"", type=kind) for name in "abcd"]
+    unpack(make_tar(tmp_path / "three.tar.gz", members[:3]), tmp_path / "three")
+    assert_refused(make_tar(tmp_path / "four.tar.gz", members), tmp_path, "more than 3 entries")

@@ -18,14 +18,7 @@ from flashdepot.host.surroundings import (
     variables,
 )
 from flashdepot.model.target import Version
-from support.tools import posix
-
-
-def put(root: Path, name: str, text: str = "") -> Path:
-    path = root / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    return root
+from support.tools import posix, write_files
 
 
 @pytest.mark.parametrize(
@@ -41,7 +34,7 @@ def put(root: Path, name: str, text: str = "") -> Path:
     ],
 )
 def test_a_container_is_known_by_its_marks(tmp_path, name, text, kind) -> None:
-    assert container(put(tmp_path, name, text), {}) == kind
+    assert container(write_files(tmp_path, {name: text}), {}) == kind
 
 
 def test_a_pod_is_known_by_its_environment(tmp_path) -> None:
@@ -57,7 +50,7 @@ def test_a_pod_is_known_by_its_environment(tmp_path) -> None:
     ],
 )
 def test_wsl_is_known_by_its_kernel(tmp_path, version, wsl) -> None:
-    assert is_wsl(put(tmp_path, "proc/version", version)) is wsl
+    assert is_wsl(write_files(tmp_path, {"proc/version": version})) is wsl
 
 
 @posix("C library that a record names")
@@ -103,8 +96,7 @@ def test_nvidia_gpus_are_counted_on_the_bus_and_their_sound_devices_are_not(tmp_
         ("0000:02:00.0", "0x10de", "0x030200"),
         ("0000:00:02.0", "0x8086", "0x030000"),
     ):
-        put(tmp_path, f"{name}/vendor", vendor + "\n")
-        put(tmp_path, f"{name}/class", kind + "\n")
+        write_files(tmp_path, {f"{name}/vendor": vendor + "\n", f"{name}/class": kind + "\n"})
     assert nvidia_devices(tmp_path) == 2
     assert nvidia_devices(tmp_path / "none") is None
 
@@ -122,9 +114,8 @@ def test_a_disk_is_that_of_the_nearest_folder_that_exists_and_has_its_type(tmp_p
 
 
 def test_the_limit_of_the_control_group_is_a_fact(tmp_path) -> None:
-    put(tmp_path, "membership", "0::/box\n")
-    put(tmp_path, "groups/box/memory.max", "1000000000\n")
-    put(tmp_path, "groups/box/memory.current", "5\n")
+    groups = {"groups/box/memory.max": "1000000000\n", "groups/box/memory.current": "5\n"}
+    write_files(tmp_path, {"membership": "0::/box\n", **groups})
     facts = memory_facts(tmp_path / "groups", tmp_path / "membership")
     assert facts.limit == 10**9
     assert facts.total >= facts.available > 0

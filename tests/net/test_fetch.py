@@ -14,7 +14,7 @@ from flashdepot.errors import IntegrityError, MissingToolError, NetworkError, Us
 from flashdepot.net.errors import UnreachableError, network_errors
 from flashdepot.net.fetch import fetch
 from flashdepot.net.transport import read_index_settings
-from support.tools import posix
+from support.tools import posix, write_files
 
 NAME = "demo-1.0.tar.gz"
 CONTENT = os.urandom(300_000)
@@ -132,12 +132,6 @@ def test_a_certificate_of_another_time_is_blamed_on_a_clock_and_not_on_authoriti
     assert helps in caught.value.hint
 
 
-def test_a_page_that_is_not_an_index_is_named(index, destination, monkeypatch):
-    monkeypatch.setattr(index, "page", lambda: ("application/vnd.pypi.simple.v1+json", b'{"hello": 1}'))
-    with pytest.raises(NetworkError, match="is not a package index"):
-        fetch("demo", NAME, DIGEST, destination)
-
-
 def test_an_extra_index_serves_what_the_first_lacks_or_has_changed(index, destination, monkeypatch, tmp_path):
     folder = tmp_path / "offline" / "demo"
     folder.mkdir(parents=True)
@@ -229,11 +223,7 @@ def test_a_full_disk_is_named(index, destination):
 PIP_FILE, USER, USER_OLD = (
     ("pip.ini", Path("pip"), Path("pip")) if os.name == "nt" else ("pip.conf", Path(".config/pip"), Path(".pip"))
 )
-
-
-def write(path, text):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
+USERS, SITE = f"{USER}/{PIP_FILE}", f"etc/{PIP_FILE}"
 
 
 def test_without_settings_the_default_index_is_asked():
@@ -246,22 +236,17 @@ def test_without_settings_the_default_index_is_asked():
     "place", [f"etc/{PIP_FILE}", f"{USER_OLD}/{PIP_FILE}", f"{USER}/{PIP_FILE}", f"python/{PIP_FILE}"]
 )
 def test_each_of_pips_files_is_read(settings_free, place):
-    write(settings_free / place, "[global]\nindex-url = https://a/simple\n")
+    write_files(settings_free, {place: "[global]\nindex-url = https://a/simple\n"})
     assert read_index_settings().indexes == ("https://a/simple",)
 
 
 def test_a_later_file_wins_and_a_command_section_wins_over_global(settings_free):
-    write(
-        settings_free / "etc" / PIP_FILE, "[global]\nindex-url = https://site/\ntimeout = 7\n[install]\ncert = /c.pem\n"
-    )
-    write(settings_free / USER / PIP_FILE, "[global]\nindex_url = https://user/\ncert = /weaker.pem\n")
+    site = "[global]\nindex-url = https://site/\ntimeout = 7\n[install]\ncert = /c.pem\n"
+    write_files(settings_free, {SITE: site, USERS: "[global]\nindex_url = https://user/\ncert = /weaker.pem\n"})
     settings = read_index_settings()
     assert settings.indexes == ("https://user/",)
     assert settings.certificates == "/c.pem"
     assert settings.timeout == 7
-
-
-USERS, SITE = f"{USER}/{PIP_FILE}", f"etc/{PIP_FILE}"
 
 
 @pytest.mark.parametrize(
@@ -281,8 +266,7 @@ USERS, SITE = f"{USER}/{PIP_FILE}", f"etc/{PIP_FILE}"
     ids=["a file that is named", "no file", "an environment's file", "variables before files", "uv's", "no index"],
 )  # fmt: skip
 def test_variables_choose_the_file_and_win_over_it(settings_free, monkeypatch, files, variables, indexes):
-    for place, text in files.items():
-        write(settings_free / place, f"[global]\n{text}\n")
+    write_files(settings_free, {place: f"[global]\n{text}\n" for place, text in files.items()})
     for name, value in variables.items():
         monkeypatch.setenv(name, value.replace("HOME", str(settings_free)))
     assert read_index_settings().indexes == indexes
@@ -295,10 +279,8 @@ def test_certificates_come_from_the_usual_variables(monkeypatch, variable):
 
 
 def test_proxy_client_certificate_and_trusted_hosts_are_read(settings_free):
-    write(
-        settings_free / USER / PIP_FILE,
-        "[global]\nproxy = http://p:1\nclient-cert = /me.pem\ntrusted-host = a.example b.example:8\n",
-    )
+    said = "[global]\nproxy = http://p:1\nclient-cert = /me.pem\ntrusted-host = a.example b.example:8\n"
+    write_files(settings_free, {USERS: said})
     settings = read_index_settings()
     assert settings.proxy == "http://p:1"
     assert settings.client_certificate == "/me.pem"
@@ -306,7 +288,7 @@ def test_proxy_client_certificate_and_trusted_hosts_are_read(settings_free):
 
 
 def test_a_broken_file_is_named(settings_free):
-    write(settings_free / USER / PIP_FILE, "index-url = https://user/\n")
+    write_files(settings_free, {USERS: "index-url = https://user/\n"})
     with pytest.raises(UsageError, match="cannot be read"):
         read_index_settings()
 

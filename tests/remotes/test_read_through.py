@@ -16,8 +16,8 @@ from flashdepot.files.folders import contents
 from flashdepot.model.remote import RemoteSettings
 from support.machines import VERSION, Machine
 from support.servers import Answer, RemoteServer, answers
-from support.tools import tool
-from support.upstreams import cutlass_files, tree_files, write_files
+from support.tools import tool, write_files
+from support.upstreams import cutlass_files, tree_files
 
 
 def share(builder: Machine, server: RemoteServer) -> str:

@@ -57,6 +57,15 @@ def needs(*names: str) -> pytest.MarkDecorator:
     return pytest.mark.needs(*names)
 
 
+def write_files(root: Path, files: Mapping[str, str]) -> Path:
+    """Write texts by their names in a folder, with the folders that they need."""
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
 @cache
 def _look(name: str) -> tuple[str, str]:
     path = shutil.which(name)

@@ -14,6 +14,7 @@ from flashdepot.model.codec import digest_of
 from flashdepot.model.selection import HALVES, Pass
 from flashdepot.upstream import SourceTree
 from flashdepot.upstream.source import is_kept
+from support.tools import write_files
 
 UNITS = frozenset(make_unit(p, 64, d, causal=c) for p in Pass for d in HALVES for c in (False, True))
 CUTLASS_COMMENT = """/***************
@@ -54,14 +55,6 @@ def tree_files(version="9.9.9"):
         "setup.py": "# setup\n",
         "LICENSE": "BSD 3-Clause License\n\nCopyright (c) 2022, the respective contributors\n",
     }
-
-
-def write_files(root, files):
-    for name, text in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return root
 
 
 def make_folder(root):

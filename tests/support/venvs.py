@@ -16,6 +16,7 @@ from flashdepot.cli.app import run
 from support import forge
 from support.own_world import makes_links
 from support.programs import compile_recorder
+from support.tools import write_files
 
 TORCH = """\
 import types
@@ -75,10 +76,7 @@ class Venv:
         if record:
             listed = "".join(f"{place},,\n" for place in files)
             files[f"{name}-{version}.dist-info/RECORD"] = f"{listed}{name}-{version}.dist-info/RECORD,,\n"
-        for place, text in files.items():
-            path = self.site / place
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
+        write_files(self.site, files)
 
     def imports(self, name: str) -> str:
         """Import a module in a new process and return its file."""

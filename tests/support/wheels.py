@@ -23,6 +23,7 @@ from flashdepot.upstream import SourceTree
 from flashdepot.wheel.builder import Wheel, build_wheel, jax_modules
 from support.depots import store_library
 from support.recipes import architectures
+from support.tools import write_files
 from support.upstreams import LAYOUT, make_folder
 
 PACKAGE = {
@@ -42,11 +43,7 @@ PACKAGE = {
 def make_source(folder: Path) -> SourceTree:
     """Make a tree with a small Python package."""
     make_folder(folder)
-    for name, text in PACKAGE.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return SourceTree.read(LAYOUT, folder)
+    return SourceTree.read(LAYOUT, write_files(folder, PACKAGE))
 
 
 def store_wheel_library(depot: Depot, tree: SourceTree, folder: Path, shared: Path | None = None) -> Manifest:

@@ -9,7 +9,7 @@ import pytest
 
 from flashdepot.errors import MissingToolError, NetworkError, UsageError
 from flashdepot.upstream.git import GitSource
-from support.tools import tool
+from support.tools import tool, write_files
 from support.upstreams import (
     UNITS,
     commit_all,
@@ -20,7 +20,6 @@ from support.upstreams import (
     obtain,
     run_git,
     tree_files,
-    write_files,
 )
 
 HEADER = "csrc/flash_attn/src/flash.h"

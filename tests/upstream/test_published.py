@@ -14,6 +14,7 @@ from packaging.version import Version
 from flashdepot.errors import IntegrityError, MissingToolError, NetworkError, UsageError
 from flashdepot.model.selection import ALL_FEATURES, PROFILES, Feature, select
 from flashdepot.upstream.source import SourceTree
+from support.tools import write_files
 from support.upstreams import (
     UNITS,
     cutlass_files,
@@ -26,7 +27,6 @@ from support.upstreams import (
     make_sdist,
     obtain,
     tree_files,
-    write_files,
 )
 
 FILE = "flash_attn-9.9.9.tar.gz"

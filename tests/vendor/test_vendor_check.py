@@ -16,6 +16,7 @@ from flashdepot.link.vendor_folder import read_index
 from flashdepot.model.host import CudaToolkit, Gpu
 from flashdepot.model.request import LibraryRequest
 from flashdepot.model.target import Architecture, Platform, Version
+from support.depots import flip_bit
 from support.toolkits import make_host
 from support.tools import assert_ends, flashdepot_here
 from vendor.vendor_tools import FOLDER, check, for_target, save, vendor, vendored
@@ -133,16 +134,10 @@ def test_a_target_chooses_among_the_libraries_of_a_tree_and_holds_a_folder_to_it
         link(replace(arm, upstream="2.8.3"), library=project / "prebuilt", host=GOOD, depot=depot)
 
 
-def flip(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-
-
 @pytest.mark.parametrize(
     ("path", "damage", "fault", "seen"),
     [
-        ("lib/static/libflashattention.a", flip, "changed", "SHA-256 is not the manifest's"),
+        ("lib/static/libflashattention.a", flip_bit, "changed", "SHA-256 is not the manifest's"),
         ("lib/static/libflashattention.a", lambda p: os.truncate(p, 1000), "changed", "cut off: 1000 bytes of"),
         ("lib/static/libflashattention.a", Path.unlink, "missing", "not there"),
         ("lib/shared/libflashattention.so", Path.unlink, "missing", "no symbolic link"),

@@ -12,7 +12,6 @@ from flashdepot.build import inputs
 from flashdepot.kernels.c_layer import NATIVE
 from flashdepot.link.library import Shell
 from flashdepot.model.limits import quoted_for_windows
-from flashdepot.process.run import killed_for_memory
 from support.tools import Wine, needs
 
 
@@ -24,17 +23,6 @@ def test_paths_are_named_however_a_compiler_writes_their_letters(monkeypatch) ->
     assert places.name(r"c:\FD\upstreams\2.8.3\csrc/flash_attn\src\..\flash.h") == "{upstream}/csrc/flash_attn/flash.h"
     assert places.name(r"d:/cuda/V13.0/include/cuda.h") == "{cuda}/include/cuda.h"
     assert places.name(r"C:\Program Files\Windows Kits\x.h") == "C:/Program Files/Windows Kits/x.h"
-
-
-@pytest.mark.parametrize(
-    ("log", "memory"),
-    [
-        ("layout_composed.hpp(478): catastrophic error : out of memory", True),
-        ("k.cu(3): error C2065: undeclared identifier", False),
-    ],
-)
-def test_a_compiler_that_ran_out_of_memory_is_known(log: str, memory: bool) -> None:
-    assert killed_for_memory(2, log) is memory
 
 
 PRINTS_ITS_ARGUMENTS = """

@@ -25,6 +25,7 @@ from flashdepot.kernels.fa4.sources import Fa4Layout
 from flashdepot.model.selection import Dtype, Feature, Pass, Selection
 from flashdepot.model.target import Architecture
 from support.recipes import COMPILERS, make_recipe
+from support.tools import write_files
 
 HOPPER = Architecture(9, 0)
 
@@ -82,11 +83,7 @@ def test_the_version_of_a_tree_is_that_of_its_sdist(layout, tmp_path) -> None:
 
 
 def tree(folder: Path, *names: str) -> PlainFiles:
-    for name in names:
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("x")
-    return PlainFiles(folder)
+    return PlainFiles(write_files(folder, dict.fromkeys(names, "x")))
 
 
 def test_a_tree_without_the_kernels_or_without_cutlass_is_refused(tmp_path) -> None:
