@@ -210,14 +210,14 @@ def test_what_a_command_uses_is_not_cleaned_away(depot, tmp_path) -> None:
     with depot.workspace():
         record = record_unit(depot, tmp_path, content=b"just made")
         planned = gc.plan(depot, timedelta(0), grace=0)
-        assert [removal.kind for removal in planned.removals] == []
+        assert [removal.kind for removal in planned] == []
         assert depot.layout.action(record.action_key).exists()
 
 
 def test_a_plan_that_forgets_a_library_frees_its_files_and_changes_nothing(depot, tmp_path) -> None:
     manifest = store_library(depot, tmp_path)
     planned = gc.plan(depot, timedelta(0), grace=0, forget=frozenset([manifest.recipe_key]))
-    assert {"manifest", "blob"} <= {removal.kind for removal in planned.removals}
+    assert {"manifest", "blob"} <= {removal.kind for removal in planned}
     assert depot.artifacts.load(manifest.recipe_key) is not None
     gc.run(depot, planned)
     assert Depot(depot.root).artifacts.load(manifest.recipe_key) is None

@@ -215,7 +215,7 @@ def test_gc_frees_what_arrived_of_a_library_that_nobody_asked_for_again(reader) 
     part.parent.mkdir()
     part.write_bytes(b"half")
     make_older(part, hours=24 * 40)
-    assert [removal.path for removal in run(reader.depot, plan(reader.depot)).removals] == [part]
+    assert [removal.path for removal in run(reader.depot, plan(reader.depot))] == [part]
     assert not part.exists()
 
 

@@ -14,7 +14,7 @@ from flashdepot.cli.app import Commands, table_of
 from flashdepot.cli.common import command, depot_option, flag, option, options, path_option
 from flashdepot.cli.output import Table, View, ask, fields, say, wants_json
 from flashdepot.depot import Depot
-from flashdepot.depot.gc import GcPlan, plan, run
+from flashdepot.depot.gc import Removal, plan, run
 from flashdepot.depot.gc import usage as usage_of
 from flashdepot.errors import IntegrityError
 from flashdepot.host.probe import this_platform
@@ -194,7 +194,7 @@ def gc(older_than: int, remove: tuple[str, ...], depot: Depot, *, yes: bool, dry
         f"Libraries and what they are made of stay, and what was used in the last {f'{older_than} days' if older_than else 'hour'}. "
         "To free more: --remove KEY, or 'flashdepot depot clean --all'."
     )
-    return _freed(depot, planned, [] if planned.removals else [kept], yes=yes, dry_run=dry_run)
+    return _freed(depot, planned, [] if planned else [kept], yes=yes, dry_run=dry_run)
 
 
 @command("flashdepot depot clean --dry-run", "flashdepot depot clean --all --yes")
@@ -210,18 +210,19 @@ def clean(depot: Depot, *, libraries: bool, yes: bool, dry_run: bool) -> View:
     return _freed(depot, planned, [], yes=yes, dry_run=dry_run)
 
 
-def _freed(depot: Depot, planned: GcPlan, said: list[str], *, yes: bool, dry_run: bool) -> View:
+def _freed(depot: Depot, planned: tuple[Removal, ...], said: list[str], *, yes: bool, dry_run: bool) -> View:
     if not wants_json():
         kinds: dict[tuple[str, str], list[int]] = {}
-        for removal in planned.removals:
+        for removal in planned:
             kinds.setdefault((removal.kind, removal.reason), []).append(removal.bytes)
-        for (kind, reason), freed in kinds.items():
-            say(f"{size(sum(freed)):>10}  {counted(len(freed), _KINDS.get(kind, kind))}: {reason}")
-        found = f"{size(planned.bytes)} in {counted(len(planned.removals), 'place')}."
-        say(found if planned.removals else "There is nothing to free.")
-    confirmed = not dry_run and bool(planned.removals) and (yes or wants_json() or ask("Free it?"))
+        for (kind, reason), sizes in kinds.items():
+            say(f"{size(sum(sizes)):>10}  {counted(len(sizes), _KINDS.get(kind, kind))}: {reason}")
+        found = f"{size(sum(removal.bytes for removal in planned))} in {counted(len(planned), 'place')}."
+        say(found if planned else "There is nothing to free.")
+    confirmed = not dry_run and bool(planned) and (yes or wants_json() or ask("Free it?"))
     done = run(depot, planned) if confirmed else None
-    shown = done or planned
-    listed = [fields(removal, "path", "kind", "reason", "bytes") for removal in shown.removals]
-    document = {"done": done is not None, "bytes": shown.bytes, "removals": listed}
-    return View(document, then=[f"Freed {size(done.bytes)}."] if done is not None else said)
+    shown = planned if done is None else done
+    freed = sum(removal.bytes for removal in shown)
+    listed = [fields(removal, "path", "kind", "reason", "bytes") for removal in shown]
+    document = {"done": done is not None, "bytes": freed, "removals": listed}
+    return View(document, then=said if done is None else [f"Freed {size(freed)}."])

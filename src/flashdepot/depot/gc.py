@@ -109,33 +109,24 @@ class Removal(msgspec.Struct, frozen=True):
     seen: Fingerprint
 
 
-class GcPlan(msgspec.Struct, frozen=True):
-    """What to remove, in this order: what refers to something goes before what it refers to."""
-
-    removals: tuple[Removal, ...]
-
-    @property
-    def bytes(self) -> int:
-        """Bytes that all removals free together."""
-        return sum(r.bytes for r in self.removals)
-
-
 def plan(
     depot: Depot, older_than: timedelta = OLDER_THAN, *, grace: float = GRACE, forget: frozenset[str] = frozenset()
-) -> GcPlan:
+) -> tuple[Removal, ...]:
     """List what can go: all that no manifest, no action used within ``older_than``, and no running build needs.
+
+    What refers to something comes before what it refers to.
 
     :param grace: seconds for which nothing goes, since a process that is not a build may be about to refer to it.
     :param forget: recipe keys of libraries that go too.
     """
-    return GcPlan(tuple(_Planner(depot, older_than, grace, forget).removals()))
+    return tuple(_Planner(depot, older_than, grace, forget).removals())
 
 
-def run(depot: Depot, planned: GcPlan) -> GcPlan:
+def run(depot: Depot, planned: tuple[Removal, ...]) -> tuple[Removal, ...]:
     """Execute a plan, except where something came into use since; :returns: the part of the plan that was executed."""
     require_safe(depot.layout)  # it may have been a while since it was opened, and what is removed is gone
     with disk_errors(depot.root):
-        return GcPlan(tuple(removal for removal in planned.removals if _remove(depot, removal)))
+        return tuple(removal for removal in planned if _remove(depot, removal))
 
 
 class _Planner:
