@@ -18,7 +18,7 @@ from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
 from flashdepot.files.disk import sha256_file
 from flashdepot.files.documents import read_json
 from flashdepot.files.user_files import require_no_links, rewrite_file
-from flashdepot.model.codec import is_digest, plain, read
+from flashdepot.model.codec import is_digest, plain, read_document
 from flashdepot.model.manifest import MANIFEST_NAME, Manifest, ManifestFile
 from flashdepot.model.target import Architecture, Platform, Version
 from flashdepot.process.run import run
@@ -201,6 +201,14 @@ class VendoredTarget(msgspec.Struct, frozen=True):
         )
 
 
+class _Index(msgspec.Struct, frozen=True):
+    targets: tuple[VendoredTarget, ...]
+
+    def __post_init__(self) -> None:
+        if len({target.folder for target in self.targets}) != len(self.targets):
+            raise ValueError("it names a folder twice")
+
+
 def index_text(there: Sequence[VendoredTarget], target: VendoredTarget) -> bytes:
     """The index of some targets with one added, or in place of the one in the same folder; by the names of the folders."""
     targets = sorted((*(t for t in there if t.folder != target.folder), target), key=lambda t: t.folder)
@@ -227,17 +235,10 @@ def read_index(directory: Path) -> tuple[VendoredTarget, ...] | None:
             f"{path} was not written by flashdepot: it does not say that it is of {INDEX_KIND}.",
             hint="Name another folder: flashdepot vendor DIR",
         )
-    if data.get("schema") != INDEX_SCHEMA:
-        raise IntegrityError(
-            f"{path} has schema {data.get('schema')!r}; this flashdepot reads {INDEX_SCHEMA}.", hint=hint
-        )
     try:
-        targets = read(data.get("targets"), tuple[VendoredTarget, ...])
+        return read_document(data, _Index, INDEX_SCHEMA).targets
     except ValueError as error:
         raise IntegrityError(f"{path} cannot be used: {error}.", hint=hint) from error
-    if len({target.folder for target in targets}) != len(targets):
-        raise IntegrityError(f"{path} cannot be used: it names a folder twice.", hint=hint)
-    return targets
 
 
 ATTRIBUTES_NAME = ".gitattributes"

@@ -110,6 +110,24 @@ def read(data: Any, kind: type[_T]) -> _T:
         raise what(_complaint(str(error), data)) from error
 
 
+def read_document(data: Any, kind: type[_T], schema: int, name: str = "") -> _T:
+    """A document that says its ``schema``, and its ``kind`` where that has a ``name``, as a type.
+
+    :raises ValueError: as :func:`read`, and for another schema or kind of document.
+    """
+    head = read(data, _Head)
+    if name and head.kind != name:
+        raise ValueError(f"it is not {name}")
+    if head.schema != schema:
+        raise ValueError(f"its schema is {head.schema}, and this flashdepot reads {schema}")
+    return read(data, kind)
+
+
+class _Head(msgspec.Struct):
+    schema: int
+    kind: str = ""
+
+
 class UnknownWordError(ValueError):
     """A word that is not allowed there; a later release may know it."""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from flashdepot.model.codec import plain, read
+from flashdepot.model.codec import plain, read_document
 from flashdepot.model.environment import PythonEnvironment
 from flashdepot.model.target import Architecture, Platform, Version
 
@@ -130,10 +130,5 @@ class HostRecord(msgspec.Struct, frozen=True, rename={"os_name": "os"}):
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> HostRecord:
-        """Read what :meth:`to_json` wrote.
-
-        :raises ValueError: for another schema, a missing field or a value that cannot be.
-        """
-        if data.get("schema") != HOST_SCHEMA:
-            raise ValueError(f"host record schema {data.get('schema')!r}: this flashdepot reads {HOST_SCHEMA}")
-        return read(data, cls)
+        """Read what :meth:`to_json` wrote; :raises ValueError: for another schema, a missing field or a value that cannot be."""
+        return read_document(data, cls, HOST_SCHEMA)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from flashdepot.model.codec import Digest, Natural, plain, read
+from flashdepot.model.codec import Digest, Natural, plain, read_document
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.selection import Feature
 from flashdepot.model.target import Architecture, Platform, Version
@@ -122,14 +122,4 @@ class IndexRecord(msgspec.Struct, frozen=True):
 
         :raises ValueError: for another kind of document or schema, and for a value that is missing or cannot be.
         """
-        head = read(data, _Head)
-        if head.kind != RECORD_KIND:
-            raise ValueError(f"it is not {RECORD_KIND}")
-        if head.schema != RECORD_SCHEMA:
-            raise ValueError(f"its schema is {head.schema}, and this flashdepot reads {RECORD_SCHEMA}")
-        return read(data, cls)
-
-
-class _Head(msgspec.Struct):
-    kind: str = ""
-    schema: int = 0
+        return read_document(data, cls, RECORD_SCHEMA, RECORD_KIND)

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from flashdepot.errors import GET_NEWER, IntegrityError, NewerError
-from flashdepot.model.codec import Digest, Natural, UnknownWordError, is_digest, plain, read
+from flashdepot.model.codec import Digest, Natural, UnknownWordError, is_digest, plain, read_document
 from flashdepot.model.recipe import HOST_COMPILERS, ToolchainId, UpstreamId, leading
 from flashdepot.model.selection import Selection
 from flashdepot.model.target import Architecture, Platform, Version
@@ -120,14 +120,11 @@ class Manifest(msgspec.Struct, frozen=True):
     @classmethod
     def from_json(cls, data: Any) -> Manifest:
         """Read what :meth:`to_json` wrote; :raises ValueError: for another schema, or a value that is missing or cannot be."""
-        document = read(data, _Document)
-        if document.schema != MANIFEST_SCHEMA:
-            raise ValueError(f"manifest schema {document.schema}: this flashdepot reads {MANIFEST_SCHEMA}")
-        manifest = read(data, cls)
+        manifest = read_document(data, cls, MANIFEST_SCHEMA)
         _require_apart(manifest.files)
         toolchain = manifest.toolchain
-        if document.cuda != toolchain.cuda.text:
-            raise ValueError(f"cuda is {document.cuda!r}: expected the toolchain's, {toolchain.cuda}")
+        if (cuda := data.get("cuda")) != toolchain.cuda.text:
+            raise ValueError(f"cuda is {cuda!r}: expected the toolchain's, {toolchain.cuda}")
         if not any(tool.name in HOST_COMPILERS for tool in toolchain.tools):
             raise ValueError(
                 f"toolchain.tools has no host compiler: expected one of {', '.join(sorted(HOST_COMPILERS))}"
@@ -135,11 +132,6 @@ class Manifest(msgspec.Struct, frozen=True):
         if not manifest.upstreams or not set(manifest.selection.families) <= manifest.upstreams.keys():
             raise ValueError(f"upstreams is {sorted(manifest.upstreams)}: expected the source of each family")
         return manifest
-
-
-class _Document(msgspec.Struct):
-    schema: int
-    cuda: str = ""
 
 
 _KEYS = (

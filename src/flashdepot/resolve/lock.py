@@ -14,7 +14,7 @@ from flashdepot.errors import IncompatibleError, IntegrityError, UsageError
 from flashdepot.files.disk import write_named
 from flashdepot.files.documents import read_toml
 from flashdepot.model.candidate import Candidate, Judged, Origin, PublishedWheel, WheelRequest, origin_of
-from flashdepot.model.codec import Digest, Natural, plain, read
+from flashdepot.model.codec import Digest, Natural, plain, read, read_document
 from flashdepot.model.diagnosis import Reasons
 from flashdepot.model.environment import Accelerator, Environment, Torch
 from flashdepot.model.limits import joined
@@ -181,9 +181,7 @@ class Lock(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
         :raises ValueError: for another schema, and for a key that is missing, not known, or has a value that cannot
             be; it names the key.
         """
-        lock = read(data, cls)
-        if lock.schema != LOCK_SCHEMA:
-            raise ValueError(f"schema is {lock.schema}: this flashdepot reads {LOCK_SCHEMA}")
+        lock = read_document(data, cls, LOCK_SCHEMA)
         lock.wheel.published()
         lock.facts.environment()
         return lock
