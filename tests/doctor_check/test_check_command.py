@@ -37,6 +37,25 @@ def test_the_torch_of_a_python_is_read_and_not_imported(tmp_path, python, symbol
     assert "torch was imported" not in done.stdout + done.stderr
 
 
+@pytest.mark.parametrize(
+    ("required", "noted"),
+    [
+        ("torch<2.8", True),
+        ("torch==2.8.0", False),
+        ("torch", False),
+        ("torch<2.8; extra == 'old'", False),
+        ("torch of any kind", False),
+    ],
+)
+def test_what_a_wheel_requires_of_an_installed_torch_is_a_note_because_it_may_load(
+    tmp_path, python, required, noted
+) -> None:
+    packed = forge.wheel(tmp_path, {"pkg/__init__.py": b""}, tag="py3-none-any", requires=(required,))
+    done = check(packed, "--python", python)
+    assert done.returncode == 0, done.stdout
+    assert ("it requires torch<2.8 | torch 2.8.0+cu128" in done.stdout) is noted
+
+
 def test_of_several_files_the_worst_decides(tmp_path, python) -> None:
     folder = tmp_path / "flash_attn"
     folder.mkdir()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from flashdepot import api
 from flashdepot.api.acquire import open_depot
-from flashdepot.errors import UsageError
+from flashdepot.errors import UsageError, not_one_of
 from flashdepot.events import Events
 from flashdepot.model.environment import Environment
 from flashdepot.model.host import HostRecord
@@ -185,7 +185,7 @@ class Client:
 
         known = [member.value for member in Intention]
         if intention not in known:
-            raise UsageError(f"'{intention}' is not an intention: there are {', '.join(known)}.")
+            raise not_one_of(intention, "an intention", known)
         return api.doctor(Intention(intention), _request(words), host=self.host())
 
     def explain(self, log: str | Path | BinaryIO) -> LogReport:

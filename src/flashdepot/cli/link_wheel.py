@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+from msgspec.structs import replace
 
 from flashdepot.api.answers import place_of
 from flashdepot.cli.check_commands import describe
@@ -12,6 +13,7 @@ from flashdepot.cli.common import command, flag, options, path_option
 from flashdepot.cli.options import environment_options
 from flashdepot.cli.output import View, say
 from flashdepot.diagnose.check.judge import Outcome
+from flashdepot.diagnose.check.judge_wheel import TORCH_VERSION
 from flashdepot.diagnose.check.place import InstalledTorch, Place
 from flashdepot.diagnose.check.run import Report, check_file
 from flashdepot.errors import FlashdepotError, IncompatibleError, IntegrityError, MissingToolError, UsageError
@@ -43,7 +45,7 @@ def wheel(file: Path, given: Given, out: Path | None, *, force: bool) -> View:
     the machine is refused, with the evidence.
     """
     place, _ = place_of(given.python, given.named, given.saved)
-    report = check_file(file, place)
+    report = _strictly(check_file(file, place))
     _require_fit(report, force=force)
     made = write_package(
         file,
@@ -53,6 +55,12 @@ def wheel(file: Path, given: Given, out: Path | None, *, force: bool) -> View:
         out or Path(f"{report.facts['name']}-cpp"),
     )
     return View(_document(made, report), [str(made.root)], _notes(made, place))
+
+
+def _strictly(report: Report) -> Report:
+    """The report, in which a torch that the wheel does not admit is a misfit: programs are built with it."""
+    refused = (replace(line, outcome=Outcome.MISFIT) for line in report.evidence if line.topic == TORCH_VERSION)
+    return replace(report, evidence=(*refused, *(line for line in report.evidence if line.topic != TORCH_VERSION)))
 
 
 def _require_fit(report: Report, *, force: bool) -> None:

@@ -107,19 +107,21 @@ def _judge_python(required: str, place: Place) -> list[Evidence]:
     return [Evidence(outcome, "python", seen, has, fix=fix)]
 
 
+TORCH_VERSION = "torch version"
+"""The topic of a note: METADATA's Requires-Dist does not admit the torch that is installed, which may load the file all the same."""
+
+
 def _judge_torch(required: Iterable[str], place: Place) -> Iterator[Evidence]:
-    """METADATA's Requires-Dist, where it asks for versions of torch and one is installed: one that is only named has no patch level."""
+    """What METADATA requires of an installed torch and does not get; one that is only named has no patch level."""
     if not isinstance(place.torch, InstalledTorch):
         return
     torch = place.torch.torch.version
     for line in required:
         with contextlib.suppress(InvalidRequirement, InvalidVersion):
-            requirement = Requirement(line)
-            if requirement.name == "torch" and requirement.specifier and requirement.marker is None:
-                fits = requirement.specifier.contains(torch, prereleases=True)
-                fix = "" if fits else f"Use an environment with {requirement}, or the wheel for torch {torch}."
-                outcome = Outcome.FITS if fits else Outcome.MISFIT
-                yield Evidence(outcome, "torch version", f"it requires {requirement}", f"torch {torch}", fix=fix)
+            asked = Requirement(line)
+            if asked.name == "torch" and asked.marker is None and not asked.specifier.contains(torch, prereleases=True):
+                fix = f"Use an environment with {asked}, or the wheel for torch {torch}."
+                yield Evidence(Outcome.NOTE, TORCH_VERSION, f"it requires {asked}", f"torch {torch}", fix=fix)
 
 
 def judge_extension_name(binary: Binary, place: Place) -> list[Evidence]:
