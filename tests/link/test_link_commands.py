@@ -87,6 +87,30 @@ def test_the_printed_lines_compile_and_link_a_program(moved_library, source, sh,
     assert (needed(program) == []) if kind == "none" else (ours(program) == need_of_library(kind))
 
 
+@pytest.mark.parametrize("odd", [" ", ",", ":", ";", "\\", "'", '"', "(", "$x"])
+@pytest.mark.parametrize("way", ["flags", "pkg-config", "cmake"])
+def test_a_program_is_linked_from_an_odd_folder_or_it_is_said_that_none_can_be(
+    moved_library, source, sh, way, odd
+) -> None:
+    tool(way if way != "flags" else "g++")
+    library = shutil.copytree(moved_library, source.parent / f"a{odd}b", symlinks=True)
+    printed = link(way, "--library", library)
+    first, second, third = [*(line.removeprefix("# ") for line in printed.stdout.splitlines()), "", ""][:3]
+    build = {
+        "flags": f"g++ program.cc {first} -o program",
+        "pkg-config": f"{second}\n{third}",
+        "cmake": f"{second.partition(': ')[2]} && cmake --build build && cp build/program .",
+    }[way]
+    lines = printed.stdout.replace("your_program", "program")
+    (source.parent / "CMakeLists.txt").write_text(
+        f"cmake_minimum_required(VERSION 3.18)\nproject(p CXX)\nadd_executable(program program.cc)\n{lines}"
+    )
+    built = sh("sh", "-c", f"{build} && ./program")
+    works = built.returncode == 0 and "2.8.3.post2" in built.stdout
+    assert works == (" does not find the shared library there" not in printed.stderr), (built.stdout, printed.stderr)
+    assert works or str(library) in printed.stderr
+
+
 def test_scripts_get_one_path_or_one_document(moved_library) -> None:
     of = ("--library", moved_library)
     assert link("cmake", "--prefix", *of).stdout == f"{moved_library}\n"

@@ -14,7 +14,7 @@ from flashdepot.cli.app import Commands, table_of
 from flashdepot.cli.common import command, flag, into, option, options, path_option
 from flashdepot.cli.library_commands import plan_view
 from flashdepot.cli.options import Asked, library_options, named_machine
-from flashdepot.cli.output import View, show
+from flashdepot.cli.output import View, show, warn
 from flashdepot.errors import IncompatibleError
 from flashdepot.link.library import (
     CRATE,
@@ -26,6 +26,7 @@ from flashdepot.link.library import (
     pkg_config_lines,
     pkg_config_module,
     place_of_dll,
+    unusable_path,
     write_crate,
 )
 from flashdepot.model.diagnosis import Command
@@ -95,9 +96,11 @@ _options = options(
 )
 
 
-def _chosen(kind: str | None, which: Which) -> tuple[LinkableLibrary, LinkKind, dict[str, Any]]:
+def _chosen(kind: str | None, which: Which, by: str) -> tuple[LinkableLibrary, LinkKind, dict[str, Any]]:
     library, chosen = which.linkable(), LinkKind(kind or LinkKind.SHARED)
     library.require(chosen)
+    if unusable := unusable_path(library, chosen, by):
+        warn(unusable)
     return library, chosen, {**library.to_json(), "kind": chosen.value}
 
 
@@ -114,7 +117,7 @@ def cmake(which: Which, kind: str | None, *, prefix: bool) -> View:
     The package FlashAttention has the targets FlashAttention::shared (the default) and FlashAttention::static. It needs
     CMake 3.18 and no CUDA toolkit.
     """
-    library, chosen, document = _chosen(kind, which)
+    library, chosen, document = _chosen(kind, which, "CMake")
     document |= {
         "prefix": str(library.root),
         "package": "FlashAttention",
@@ -138,7 +141,7 @@ def pkg_config(which: Which, kind: str | None, *, folder: bool) -> View:
 
     On Windows the line is for cmd; in PowerShell, use --dir.
     """
-    library, chosen, document = _chosen(kind, which)
+    library, chosen, document = _chosen(kind, which, "pkg-config")
     document |= {"dir": str(library.pkg_config), "package": pkg_config_module(chosen)}
     return View(document, [str(library.pkg_config) if folder else pkg_config_lines(library, chosen)])
 
@@ -156,7 +159,7 @@ def flags(which: Which, kind: str | None, part: str | None) -> View:
 
     They are quoted for a POSIX shell, or for cmd on Windows. Put them after the sources; for cl, at the very end.
     """
-    library, chosen, document = _chosen(kind, which)
+    library, chosen, document = _chosen(kind, which, "a linker")
     found = link_arguments(library, chosen)
     document |= {"compile": list(found.compile), "link": list(found.link)}
     parts = {"compile": found.compile, "link": found.link, None: (*found.compile, *found.link)}

@@ -190,7 +190,8 @@ class LinkArguments(msgspec.Struct, frozen=True):
 def link_arguments(library: LinkableLibrary, kind: LinkKind) -> LinkArguments:
     """The arguments that use a library from where it is.
 
-    On Linux a program with the shared one finds it again by an ``-rpath``. The static one leaves no trace of its folder.
+    On Linux a program with the shared one finds it again by an ``-rpath``, which ``-Wl`` would split at a comma. The static
+    one leaves no trace of its folder.
     """
     root, include, folder, names = library.root, library.include, library.folder(kind), library.names
     if library.manifest.platform.system == "windows":
@@ -201,8 +202,26 @@ def link_arguments(library: LinkableLibrary, kind: LinkKind) -> LinkArguments:
         own = ("/MD", f"/I{include}", "/DFA_STATIC")
         return LinkArguments(root, own, (*found, names.static[0], *SYSTEM_LIBRARIES))
     if kind is LinkKind.SHARED:
-        return LinkArguments(root, (f"-I{include}",), (f"-L{folder}", f"-Wl,-rpath,{folder}", "-lflashattention"))
+        whole = ("-Xlinker", "-rpath", "-Xlinker", str(folder))
+        found_again = whole if "," in str(folder) else (f"-Wl,-rpath,{folder}",)
+        return LinkArguments(root, (f"-I{include}",), (f"-L{folder}", *found_again, "-lflashattention"))
     return LinkArguments(root, (f"-I{include}", "-DFA_STATIC"), (str(folder / names.static[0]), *STATIC_NEEDS))
+
+
+_SEPARATORS = {"a linker": ":", "CMake": ":;\\\t\n", "pkg-config": ":\"\\$'(\t\n"}
+"""What each takes for something else than a part of a path: seen with GNU ld 2.40, CMake 3.25 and pkgconf 1.8."""
+
+
+def unusable_path(library: LinkableLibrary, kind: LinkKind, by: str) -> str:
+    """Why a linker, CMake or pkg-config does not find a library for Linux where it is; empty when it does."""
+    if library.manifest.platform.system != "linux" or (by, kind) == ("a linker", LinkKind.STATIC):
+        return ""  # the arguments name the static one as a file
+    separators = _SEPARATORS[by] + (
+        "," if by != "a linker" and kind is LinkKind.SHARED else ""
+    )  # theirs have -Wl,-rpath
+    found = next((character for character in separators if character in str(library.root)), "")
+    named = f"{library.root} has {found!r} in its path, and {by} does not find the {kind} library there."
+    return f"{named} Move the folder, or get it elsewhere: flashdepot get --out DIR" if found else ""
 
 
 def package_version(library: LinkableLibrary) -> str:
