@@ -1,3 +1,4 @@
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -193,6 +194,7 @@ def test_what_cannot_be_fixed_decides_the_exit_code() -> None:
     assert [verdict([]), verdict([missing]), verdict([missing, hopeless])] == [0, 3, 4]
 
 
+RECORDS = Path(__file__).parent / "records"
 HOST = replace(make_host(), memory=30 * 10**9, cores=8)
 
 
@@ -253,6 +255,16 @@ def test_cuda_home_of_one_release_with_the_nvcc_of_another_on_path_is_said() -> 
     path = CudaToolkit("/cuda-12.4", Version("12.4"), "PATH", missing=())
     assert said(replace(HOST, toolkits=(home, path)), "the nvcc on PATH is 12.4")
     assert not said(replace(HOST, toolkits=(home, replace(path, version=Version("12.6")))), "on PATH")
+
+
+def test_condas_own_python_is_not_taken_for_the_systems() -> None:
+    record = HostRecord.from_json(json.loads((RECORDS / "conda-environment.json").read_text()))
+    assert record.python is not None
+    base = replace(record, python=replace(record.python, managed=True))
+    (found,) = (f for f in examine(base, Intention.INSTALL, LibraryRequest()) if f.id == "externally-managed")
+    assert "is conda's own" in found.observed
+    assert str(found.fix).startswith("conda create --name work python=3.")
+    assert "venv" not in str(found.fix)
 
 
 def test_a_temporary_folder_without_room_is_said_before_an_installation() -> None:

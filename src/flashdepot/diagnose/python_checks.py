@@ -76,7 +76,14 @@ def _environment(case: Case, python: PythonEnvironment) -> Iterator[Diagnosis]:
     """An environment that nothing can, or should, be installed into."""
     program = "py" if case.record.platform.system == "windows" else "python3"
     new = f"{program} -m venv .venv, then: flashdepot doctor install --python .venv"
-    if python.managed:
+    if python.managed and python.conda:
+        seen = f"The Python in {python.prefix} is conda's own (PEP 668)."
+        why = "pip and uv refuse to install into it, because they could break conda itself."
+        make = f"conda create --name work python={python.version} pip && conda activate work"
+        yield blocker(
+            "externally-managed", seen, why, f"{make}; install PyTorch there, and run the same command again."
+        )
+    elif python.managed:
         seen = f"The Python in {python.prefix} is managed by the operating system (PEP 668)."
         why = "pip and uv refuse to install into it, because they could break programs of the system."
         yield blocker("externally-managed", seen, why, new)
