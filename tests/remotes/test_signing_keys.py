@@ -1,6 +1,7 @@
 """The keys of a user: made, handed out, replaced, withdrawn."""
 
 import os
+import shlex
 import stat
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 
 from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
 from flashdepot.model.remote import PublicKey, RemoteSettings
-from flashdepot.remotes.keys import choose_key, rotate_key
+from flashdepot.remotes.keys import VARIABLE, choose_key, rotate_key
 from flashdepot.remotes.trust import read_envelopes
 from support.machines import Party
 
@@ -103,8 +104,14 @@ def test_a_secret_of_a_ci_system_signs(maker, reader, team, monkeypatch) -> None
 def test_of_several_keys_one_must_be_named(maker) -> None:
     maker.key("one")
     maker.key("two")
-    with pytest.raises(UsageError, match="several keys: one, two"):
+    with pytest.raises(UsageError, match="several keys: one, two") as caught:
         choose_key(maker.settings)
+    command = caught.value.hint.removeprefix("Name one: ")
+    assert command == (
+        f'set "{VARIABLE}={private(maker, "one")}"'
+        if os.name == "nt"
+        else f"export {VARIABLE}={shlex.quote(str(private(maker, 'one')))}"
+    )
     maker.settings.revoke("one")
     assert choose_key(maker.settings).public.name == "two"
 

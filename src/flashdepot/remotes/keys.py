@@ -123,6 +123,10 @@ def choose_key(settings: UserSettings) -> SigningKey:
     return key
 
 
+def _setting(path: Path) -> str:
+    return f'set "{VARIABLE}={path}"' if os.name == "nt" else f"export {VARIABLE}={shlex.quote(str(path))}"
+
+
 def _chosen(settings: UserSettings) -> SigningKey:
     if value := os.environ.get(VARIABLE, ""):
         if value.lstrip().startswith("-----BEGIN"):
@@ -139,7 +143,7 @@ def _chosen(settings: UserSettings) -> SigningKey:
         found = [path for path in found if SigningKey.read(path).public.id not in revoked] or found[:1]
     if len(found) > 1:
         names = ", ".join(path.stem for path in found)
-        raise UsageError(f"There are several keys: {names}.", hint=f"Name one: {VARIABLE}={found[0]}")
+        raise UsageError(f"There are several keys: {names}.", hint=f"Name one: {_setting(found[0])}")
     return SigningKey.read(found[0])
 
 
