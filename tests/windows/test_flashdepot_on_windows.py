@@ -27,6 +27,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
     [
         ("remote add team file://server/share/flash", 0, "Added: team         file://server/share/flash"),
         (r"get --out Q:\nowhere\lib", 2, "is nowhere: there is no Q:"),
+        ("get --out aux --arch 90", 2, "'aux' is a device of Windows, and no folder"),
         (r"get --out \\server\share\lib", 2, r"there is no \\server\share"),
         ("--version", 0, f"flashdepot {flashdepot.__version__}"),
         ("host", 0, "windows-x86_64"),

@@ -182,7 +182,13 @@ def require_folder(folder: Path, elsewhere: str) -> None:
         path = Path(os.path.abspath(folder))  # noqa: PTH100  (links stay as they were typed)
         nearest = next((place for place in (path, *path.parents) if os.path.lexists(place)), None)
         if nearest is None:  # on Windows, where drives and shares come and go
-            raise UsageError(f"{path} is nowhere: there is no {path.anchor}", hint=f"Name another folder: {elsewhere}")
+            device = path.anchor.startswith("\\\\.\\")  # which Windows makes of CON, NUL and AUX
+            why = (
+                f"'{folder}' is a device of Windows, and no folder."
+                if device
+                else f"{path} is nowhere: there is no {path.anchor}"
+            )
+            raise UsageError(why, hint=f"Name another folder: {elsewhere}")
         if not nearest.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(nearest))
         if not os.access(nearest, os.W_OK | os.X_OK):
