@@ -1,6 +1,8 @@
 """Two machines and a remote between them: a folder, a web server, and SeaweedFS, which speaks S3, where it is installed."""
 
+import errno
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -11,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from flashdepot.errors import IncompatibleError, NetworkError, UsageError
+from flashdepot.errors import IncompatibleError, MissingToolError, NetworkError, UsageError
 from flashdepot.files.folders import contents
 from flashdepot.model.remote import RemoteSettings
 from support.machines import VERSION, Machine
@@ -73,6 +75,17 @@ def test_a_pull_of_what_a_remote_may_have_that_fails_is_a_failure_of_the_network
     server.fault = lambda _method, _path: None
     server.files.clear()
     with pytest.raises(IncompatibleError, match="nor a remote has a library for this"):
+        user.get(command="depot pull")
+
+
+def test_a_pull_that_this_machines_disk_prevents_does_not_blame_the_remote(builder, user, server, monkeypatch) -> None:
+    def no_locks(*_arguments: object, **_keywords: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    user.run("keys", "trust", share(builder, server))
+    user.run("remote", "add", "team", server.url)
+    monkeypatch.setattr("filelock.lock_descriptor", no_locks)
+    with pytest.raises(MissingToolError, match="has no file locks"):
         user.get(command="depot pull")
 
 

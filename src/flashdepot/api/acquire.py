@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from flashdepot import __version__
 from flashdepot.depot import Depot
 from flashdepot.depot import open_depot as depot_in
-from flashdepot.errors import IncompatibleError, MissingToolError, NetworkError
+from flashdepot.errors import FlashdepotError, IncompatibleError, MissingToolError, NetworkError
 from flashdepot.events import Events, Forecast
 from flashdepot.host import runtime_facts
 from flashdepot.model.host import HostRecord
@@ -163,15 +163,22 @@ def _pinned(recipe_key: str, context: Context) -> LibraryResult:
     return had
 
 
-def _not_heard(depot: Depot, wanted: str, elsewhere: str) -> NetworkError | None:
-    """The error of a thing that a remote may have that was not heard; ``None`` when all have answered."""
+def _not_heard(depot: Depot, wanted: str, elsewhere: str) -> FlashdepotError | None:
+    """The error of a thing that a remote may have that was not heard; ``None`` when all have answered.
+
+    Where this machine lacked what reading them takes, as room on its disk, that is the error.
+    """
     from flashdepot.net.fetch import offline  # noqa: PLC0415  (only a miss asks)
 
     names = depot.remotes.not_heard()
     if not names:
         return None
+    for failure in names.values():
+        if isinstance(failure, MissingToolError):
+            return failure
     which = f"the remote{'s' if len(names) > 1 else ''} {' and '.join(names)}"
-    why = f"--offline or FLASHDEPOT_OFFLINE forbids asking {which}" if offline() else f"{which} could not be asked"
+    forbidden = offline() and not any(names.values())
+    why = f"--offline or FLASHDEPOT_OFFLINE forbids asking {which}" if forbidden else f"{which} could not be asked"
     return NetworkError(
         f"The depot {depot.root} does not have {wanted}, and {why}.",
         hint=f"Run the same command again when it can be asked. {elsewhere}",

@@ -14,6 +14,7 @@ import msgspec
 from flashdepot.depot.blobs import Blobs
 from flashdepot.depot.layout import DepotLayout, mark_used, require_safe
 from flashdepot.depot.libraries import Artifacts, Libraries
+from flashdepot.errors import FlashdepotError
 from flashdepot.events import Events
 from flashdepot.files.disk import disk_errors
 from flashdepot.files.folders import KnownDigests
@@ -38,9 +39,9 @@ class NoRemotes:
         """Each remote that may be asked and has not failed."""
         return ()
 
-    def not_heard(self) -> list[str]:
-        """The names of those that failed, or must not be asked: nobody knows what they have."""
-        return []
+    def not_heard(self) -> dict[str, FlashdepotError | None]:
+        """The names of those that failed, and why, or that must not be asked: nobody knows what they have."""
+        return {}
 
     def first(self, ask: Callable[[Any], _T | None]) -> _T | None:  # noqa: ARG002
         """The first answer of all remotes, in order; ``ask`` is called with a :class:`flashdepot.remotes.remote.OpenRemote`."""

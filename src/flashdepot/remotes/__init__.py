@@ -99,7 +99,7 @@ class Remotes(NoRemotes):
             if remote.failure is None and not (offline() and not remote.settings.is_local):
                 yield remote
 
-    def not_heard(self) -> list[str]:
+    def not_heard(self) -> dict[str, FlashdepotError | None]:
         """See :class:`NoRemotes`."""
         usable = {remote.name for remote in self.usable()}
-        return [remote.name for remote in self.all() if remote.name not in usable]
+        return {remote.name: remote.failure for remote in self.all() if remote.name not in usable}
