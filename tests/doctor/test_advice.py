@@ -2,18 +2,14 @@
 
 import io
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from doctor.logs import first, look
+from doctor.logs import NO_ENVIRONMENT, RECORD, carried, first, look
 from flashdepot.diagnose.explain import Files, explain
 from flashdepot.diagnose.explain.command import for_windows
-from flashdepot.host import saved_host
-from flashdepot.model.host import HostRecord
-from support.tools import posix
 
 ABI = "undefined symbol: _ZN3c104cuda9SetDeviceEi"
 
@@ -229,17 +225,6 @@ def test_what_could_start_anything_else_is_not_advised_again(hint: str) -> None:
     assert not [command for command in (*report.findings[0].fix, *report.next_steps) if hint in command]
 
 
-RECORD = saved_host(Path(__file__).parent / "records" / "ubuntu-24.04-h100.json")
-NO_ENVIRONMENT = replace(RECORD, python=None, toolkits=(), programs={"uv": "/usr/bin/uv"}, container="docker")
-
-
-def carried(log: str, command: str, host: HostRecord, folder: Path) -> str:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        report = explain(io.BytesIO(log.encode()), host, command, Files(here=True))
-    return (report.findings[0].fix if report.findings else report.next_steps)[0]
-
-
 def make_environment(folder: Path, *, pip: bool) -> None:
     for program in ("python", *(["pip"] if pip else [])):
         (folder / "bin" / program).parent.mkdir(parents=True, exist_ok=True)
@@ -313,127 +298,6 @@ def test_what_the_message_of_a_tool_means_is_the_first_command(log: str, command
     assert (report.findings[0].fix if report.findings else report.next_steps)[0].startswith(command)
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "log"),
-    [
-        ("NVCC_PREPEND_FLAGS", "-ccbin /gone/bin/g++", "/gone/bin/g++: No such file or directory\n"),
-        (
-            "UV_OFFLINE",
-            "1",
-            "$ uv pip install x\nerror: x\nhint: Packages were unavailable because the network was disabled\n",
-        ),
-        ("OPENSSL_DIR", "/gone", "thread 'main' panicked at openssl-sys-0.9.118/build/main.rs:207:9:\n"),
-    ],
-)
-def test_a_variable_that_made_the_tool_do_it_is_unset_first(tmp_path, monkeypatch, name, value, log) -> None:
-    monkeypatch.setenv(name, value)
-    report = explain(io.BytesIO(log.encode()), None, "", Files(here=True))
-    fix = (report.findings[0].fix if report.findings else report.next_steps)[0]
-    assert fix.startswith("unset ")
-    assert name in fix.partition("   # ")[0]
-
-
-def test_a_line_of_a_file_of_settings_that_is_at_fault_is_taken_out(tmp_path: Path) -> None:
-    (tmp_path / "uv.toml").write_text("no-build = false\noffline = true\n")
-    log = "error: x\nhint: Packages were unavailable because the network was disabled\n"
-    assert carried(log, "uv pip install x", NO_ENVIRONMENT, tmp_path).startswith(
-        "sed -i.bak 2d uv.toml   # offline = true"
-    )
-
-
-PROJECT = '[project]\nname = "trainer"\ndependencies = ["triton-windows<3.3"]\n[project.optional-dependencies]\ncu128 = []\ncpu = []\n'
-CRATE = '[package]\nname = "x"\n[features]\nflash-cuda = []\n[dependencies]\nhalf = "2"\n'
-MARCH = "cc1plus: note: valid arguments to '-march=' switch are: nocona znver1 native; did you mean 'znver1'?\n"
-
-
-@pytest.mark.parametrize(
-    ("file", "text", "command", "log", "said"),
-    [
-        ("Cargo.toml", CRATE, "cargo build --features cuda,nccl", "error: the package 'x' does not contain this feature: cuda\n", "cargo build --features flash-cuda,nccl"),
-        ("pyproject.toml", PROJECT, "uv sync --extra cuda", "error: Extra `cuda` is not defined in the `optional-dependencies` table for `trainer`\n", "uv sync --extra cu128"),
-        ("Makefile", "CXXFLAGS = -march=znver5\n", "make", f"cc1plus: error: bad value 'znver5' for '-march=' switch\n{MARCH}", "sed -i.bak '1s|.*|CXXFLAGS = -march=znver1|' Makefile"),
-        ("CMakeLists.txt", "set(CMAKE_CXX_STANDARD 26)\n", "cmake -B build", 'CMake Error in CMakeLists.txt:\n  Target "fa" requires the language dialect "CXX26" (with compiler\n', "sed -i.bak '1s|.*|set(CMAKE_CXX_STANDARD 20)|' CMakeLists.txt"),
-        ("pyproject.toml", PROJECT, "uv add trainer", "error: Requirement name `trainer` matches project name `trainer`, but self-dependencies are not\n", "sed -i.bak '2s|.*|name = \"my-trainer\"|' pyproject.toml"),
-        ("pyproject.toml", PROJECT, "uv lock", "error: No solution found when resolving dependencies\n  cause: Because trainer[a] depends on x==1 and trainer[b] on x==2, we can conclude that trainer[a] and trainer[b] are incompatible.\n", "printf '%s\\n' '' '[tool.uv]' 'conflicts = [[{ extra = \"a\" }, { extra = \"b\" }]]' >> pyproject.toml"),
-        ("pyproject.toml", PROJECT + "[tool.setuptools]\n", "uv pip install -e .", "error: Multiple top-level packages discovered in a flat-layout: ['data', 'model'].\n", "sed -i.bak "),
-        ("pyproject.toml", PROJECT, "uv lock", "error: No solution found when resolving dependencies\n  cause: Because you require triton-windows<3.3, we can conclude that\nhint: Wheels are available for `triton-windows` (v3.2) on the following platform: `win_amd64`\n", "sed -i.bak '3s|.*|dependencies = [\"triton-windows<3.3; sys_platform == '\"'\"'win32'\"'\"'\"]|' pyproject.toml"),
-        ("kern/Cargo.toml", 'half = "1"\n', "cargo build", "note: there are multiple different versions of crate `half` in the dependency graph\n", "sed -i.bak '6s|.*|half = \"1\"|' Cargo.toml"),
-        ("utils.h", "int pad(int n) { return n; }\n", "make", "b.cpp:(.text+0x0): multiple definition of `pad(int)'; a.o:a.cpp:(.text+0x0): first defined here\n", "sed -i.bak '1s|.*|inline int pad(int n) { return n; }|' utils.h"),
-        ("environment.yml", "dependencies:\n  - python=3.12.4=h99e199e_1\n", "conda env create", "Solving environment: failed\nPackagesNotFoundError: The following packages are not available from current channels:\n\n  - python=3.12.4=h99e199e_1\n", "sed -i.bak -E 's/^"),
-        ("Downloads/fa-1-py3-none-any.whl", "", "pip install fa-1-py3-none-any.whl", "WARNING: Requirement 'fa-1-py3-none-any.whl' looks like a filename, but the file does not exist\nERROR: x\n", "pip install Downloads/fa-1-py3-none-any.whl"),
-        ("vllm/pyproject.toml", PROJECT, "uv sync", "error: No `pyproject.toml` found in current directory or any parent directory\n", "cd vllm && uv sync"),
-        ("csrc/include/attn/utils.h", "", "make", "a.cpp:1:10: fatal error: attn/utils.h: No such file or directory\n", 'export CPATH="$PWD/csrc/include'),
-        ("python_embeded/python311._pth", "python311.zip\n", "pip install x", "C:\\python_embeded\\python.exe: No module named pip\n", r"printf 'python311.zip\r\n.\r\nLib\\site-packages\r\nimport site\r\n' > python_embeded/python311._pth"),
-        ("cuda/fa_cuda.dll", "", "python -c 'import fa'", "ImportError: DLL load failed while importing _C: Module not found.\n", "cp cuda/fa_cuda.dll fa"),
-        ("requirements.txt", "numpy<2\nx\n", "uv pip install -r requirements.txt", "error: No solution found when resolving dependencies\n  cause: Because x==1 depends on numpy>=2 and you require numpy<2, we can conclude that\n", "sed -i.bak '1s|.*|numpy|' requirements.txt"),
-        ("requirements.txt", "torch=2.1\n", "pip install -r requirements.txt", "ERROR: Invalid requirement: 'torch=2.1': Expected end or semicolon\n", "sed -i.bak '1s|.*|torch==2.1|' requirements.txt"),
-        ("CMakeLists.txt", "add_compile_options(-Wall -Werror)\n", "cmake --build build", "a.cpp:1:1: error: unused variable 'x' [-Werror=unused-variable]\n", "sed -i.bak '1s|.*|add_compile_options(-Wall )|' CMakeLists.txt"),
-        ("k.cpp", "", "make", "k.cpp:1:1: error: 'uint8_t' was not declared\nk.cpp:1:1: note: 'uint8_t' is defined in header '<cstdint>'; did you forget to '#include <cstdint>'?\n", "sed -i.bak '1i #include <cstdint>' k.cpp"),
-        ("lib/cmake/AttnConfig.cmake", "", "cmake -B build", 'CMake Error at CMakeLists.txt:3 (find_package):\n  Could not find a package configuration file provided by "Attn" with any of\n  the following names:\n\n    AttnConfig.cmake\n', 'export Attn_DIR="$PWD/lib/cmake"'),
-        ("requirements/cuda.txt", "", "pip install -r requirements-cuda.txt", "ERROR: Could not open requirements file: [Errno 2] No such file or directory: 'requirements-cuda.txt'\n", "pip install -r requirements/cuda.txt"),
-        ("packages/kern/pyproject.toml", '[project]\nname = "fa-kern"\n', "uv sync", "error: Failed to build `x`\n  cause: `fa-kern` references a workspace in `tool.uv.sources` (e.g., `a`), but is not\n", "printf '%s\\n' '' '[tool.uv.workspace]' 'members = [\"packages/kern\"]' >> pyproject.toml"),
-        ("a.cpp", "", "g++ -L. -lf a.cpp", "/usr/bin/ld: a.cpp:(.text+0x9): undefined reference to `f()'\n", "g++ -L. a.cpp -lf "),
-        ("CMakeLists.txt", "project(x C)\n", "cmake -B build", 'CMake Error: Cannot determine link language for target "k".\n', "sed -i.bak '1s|.*|project(x C CXX)|' CMakeLists.txt"),
-        ("lib/libattn.so.2", "", "make", "/usr/bin/ld: cannot find -lattn: No such file or directory\n", 'ln -sf libattn.so.2 lib/libattn.so && export LIBRARY_PATH="$PWD/lib'),
-        ("envs/flash-env/x", "", "conda install -n fa x", "EnvironmentLocationNotFound: Not a conda environment: @/envs/fa\n", "conda install -n flash-env x"),
-        ("uv.toml", "[[index]]\nurl = 'http://127.0.0.1:9/simple'\ndefault = true\n", "uv pip install x", "error: Request failed after 1 retry\n  cause: Failed to fetch: `http://127.0.0.1:9/simple/x/`\n  cause: Connection refused (os error 111)\n", "sed -i.bak 1,3d uv.toml"),
-        ("cpp/CMakeLists.txt", "", "cmake ..", 'CMake Error: The source directory "@" does not appear to contain CMakeLists.txt.\n', "cmake -S @/cpp "),
-        ("Cargo.toml", '[dependencies]\nhalf = { git = "https://x/y", branch = "main" }\n', "cargo build", "error: failed to get `half` as a dependency\n\nCaused by:\n  failed to find branch `main`\n", "sed -i.bak '2s|.*|half = { git = \"https://x/y\" }|' Cargo.toml"),
-        ("requirements.txt", "einops @ file:///croot/einops_1/work\n", "pip install -r requirements.txt", "ERROR: Could not install packages due to an OSError: [Errno 2] No such file or directory: '/croot/einops_1/work'\n", "sed -i.bak 's| @ file:///.*||' requirements.txt"),
-        ("uv.lock", "", "uv sync", "error: Failed to download `fa==2`\n  cause: Hash mismatch for `fa==2`\n", "uv lock --upgrade-package fa "),
-    ],
-)  # fmt: skip
-def test_what_the_projects_own_files_have_is_in_the_first_command(tmp_path, file, text, command, log, said) -> None:
-    (tmp_path / "Cargo.toml").write_text(CRATE if "half" in text else "")
-    (tmp_path / "fa").mkdir()
-    (tmp_path / "fa/_C.pyd").write_bytes(b"\x90fa_cuda.dll\0")
-    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
-    (tmp_path / file).write_text(text)
-    assert carried(log.replace("@", str(tmp_path)), command, NO_ENVIRONMENT, tmp_path).startswith(
-        said.replace("@/", f"{tmp_path}/")
-    )
-
-
-TOUCH = "$(touch OWNED)"
-LOCK = f'version = 3\n[[package]]\nname = "x"\nversion = "1"\ndependencies = ["half 1"]\n[[package]]\nname = "half"\nversion = "2 {TOUCH}"\n'
-
-
-@posix("bash")
-@pytest.mark.parametrize(
-    ("file", "text", "command", "log"),
-    [
-        ("Cargo.toml", f'[features]\n"cudb{TOUCH}" = []\n', "cargo build --features cuda", "error: the package 'x' does not contain this feature: cuda\n"),
-        ("Cargo.lock", LOCK, "cargo build", "note: there are multiple different versions of crate `half` in the dependency graph\n"),
-        (f"{TOUCH}/pyproject.toml", "", "uv pip install -e .", "error: No `pyproject.toml` found in current directory or any parent directory\n"),
-        (f"{TOUCH}/libattn.so", "", "make", "/usr/bin/ld: cannot find -lattn: No such file or directory\n"),
-        (f"envs/fb{TOUCH}/x", "", "conda install -n fa x", "EnvironmentLocationNotFound: Not a conda environment: @/envs/fa\n"),
-        (f"{TOUCH}/CMakeLists.txt", "", "cmake ..", 'CMake Error: The source directory "@" does not appear to contain CMakeLists.txt.\n'),
-        (f"{TOUCH}/fa-1-py3-none-any.whl", "", "pip install fa-1-py3-none-any.whl", "WARNING: Requirement 'fa-1-py3-none-any.whl' looks like a filename, but the file does not exist\nERROR: x\n"),
-        ("Makefile", f"CXXFLAGS = -march=znver5 '{TOUCH}'\n", "make", f"cc1plus: error: bad value 'znver5' for '-march=' switch\n{MARCH}"),
-    ],
-)  # fmt: skip
-def test_what_files_and_their_names_put_into_a_command_starts_nothing(tmp_path, file, text, command, log) -> None:
-    (tmp_path / "Cargo.toml").write_text(CRATE)
-    place = tmp_path / file
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_text(text)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path)
-        report = explain(
-            io.BytesIO(log.replace("@", str(tmp_path)).encode()), NO_ENVIRONMENT, command, Files(here=True)
-        )
-    for step in (*report.next_steps, *(fix for cause in report.findings for fix in cause.fix)):
-        if TOUCH in step:  # nothing of it is on this PATH; an expansion of the shell's needs none
-            subprocess.run(
-                ["bash", "-c", f"PATH=/nowhere; touch() {{ : > OWNED; }}; {step}"],
-                cwd=tmp_path,
-                capture_output=True,
-                timeout=20,
-                check=False,
-            )
-    assert not (tmp_path / "OWNED").exists()
-
-
 def test_a_word_of_a_log_is_not_installed_as_a_package() -> None:
     log = (
         "Collecting package metadata (repodata.json): failed\n\nNoSuchThingError: No package directories configured.\n"
@@ -446,33 +310,10 @@ def test_the_name_of_a_file_is_not_installed_as_a_package() -> None:
     assert not [command for command in first(log).fix if re.search(r"(?<!-r )requirements\.txt", command)]
 
 
-def test_a_variable_that_has_nothing_to_do_with_the_error_is_left_as_it_is(tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("CONDA_PKGS_DIRS", "/gone")
-    assert "unset" not in carried(
-        "SomeCondaError: the file is not one\n", "conda create -n a x", NO_ENVIRONMENT, tmp_path
-    )
-
-
 def test_an_older_gcc_is_one_that_the_system_has(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(Files, "text", lambda _, path: "VERSION_CODENAME=bookworm\n" if "os-release" in path else "")
     log = "/usr/include/c++/13/bits/std_function.h(435): error: parameter packs not expanded with '...':\n"
     assert "g++-11 " in carried(log, "nvcc -c a.cu", NO_ENVIRONMENT, tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "command", "log", "said"),
-    [
-        ("UV_SYSTEM_PYTHON", "1", "uv pip install x", "error: The interpreter at `/usr` is externally managed\n\nhint: Virtual environments were not considered due to the `--system` flag\n", "unset UV_SYSTEM_PYTHON "),
-        ("PIP_CERT", "/", "pip install x", "ERROR: Could not fetch URL https://x: SSLError(SSLCertVerificationError(1, '[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed'))\n", "unset PIP_CERT "),
-        ("UV_CACHE_DIR", "/full/uv", "uv pip install x", "error: Failed to download `x`\n  cause: failed to write to file `/full/uv/.tmp/x.so`: No space left on device (os error 28)\n", "export UV_CACHE_DIR=/"),
-        ("CONDA_SOLVER", "libmamba", "conda create", "CondaValueError: You have chosen a non-default solver backend (libmamba) but it was not recognized. Choose one of: classic, rattler\n", "export CONDA_SOLVER="),
-    ],
-)  # fmt: skip
-def test_what_is_set_here_and_made_the_tool_do_it_is_in_the_first_command(
-    tmp_path, monkeypatch, name, value, command, log, said
-) -> None:
-    monkeypatch.setenv(name, value)
-    assert carried(log, command, NO_ENVIRONMENT, tmp_path).startswith(said)
 
 
 def test_where_pins_conflict_the_command_is_said_without_them() -> None:
@@ -483,30 +324,6 @@ def test_where_pins_conflict_the_command_is_said_without_them() -> None:
 def test_a_compiler_that_ran_out_of_memory_among_others_runs_by_itself() -> None:
     log = "$ make -j6\ng++ -c a.cpp\ncc1plus: out of memory allocating 65536 bytes after a total of 2822144 bytes\n"
     assert first(log).fix[0].startswith("make -j1 ")
-
-
-def test_a_limit_of_the_shell_is_lifted(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(Files, "limits", {"v": (1 << 27, 1 << 27)})
-    log = "g++ -O2 -c a.cpp\ncc1plus: out of memory allocating 262144 bytes after a total of 2822144 bytes\n"
-    assert carried(log, "make", NO_ENVIRONMENT, tmp_path).startswith("ulimit -v unlimited ")
-    (tmp_path / "env.sh").write_text("export A=1\nulimit -v 131072\n")
-    assert carried(log, "make", NO_ENVIRONMENT, tmp_path).startswith("sed -i.bak 2d env.sh ")
-
-
-def test_a_cache_of_cmake_that_names_what_is_gone_is_removed(tmp_path: Path) -> None:
-    (tmp_path / "build").mkdir()
-    (tmp_path / "build/CMakeCache.txt").write_text("CMAKE_CXX_COMPILER:FILEPATH=/gone/g++\n")
-    log = "CMake Error:\n  The CMAKE_CXX_COMPILER:\n\n    /gone/g++\n\n  is not a full path to an existing compiler tool: '/gone/g++'\n"
-    fix = carried(log, "cmake -S . -B build", NO_ENVIRONMENT, tmp_path)
-    assert fix.startswith("rm -rf build/CMakeCache.txt build/CMakeFiles")
-
-
-def test_a_toolchain_file_that_is_gone_is_taken_out_of_the_variable_and_of_the_cache(tmp_path, monkeypatch) -> None:
-    (tmp_path / "CMakeCache.txt").write_text("CMAKE_TOOLCHAIN_FILE:FILEPATH=/gone/tc.cmake\n")
-    monkeypatch.setenv("CMAKE_TOOLCHAIN_FILE", "/gone/tc.cmake")
-    log = "CMake Error: Could not find toolchain file: /gone/tc.cmake\nCMake Error: CMAKE_CXX_COMPILER not set, after\n"
-    fix = carried(log, "cmake -B .", NO_ENVIRONMENT, tmp_path)
-    assert fix.startswith("unset CMAKE_TOOLCHAIN_FILE && rm -rf ./CMakeCache.txt ./CMakeFiles   # ")
 
 
 def test_a_sentence_is_not_given_an_environment(tmp_path: Path) -> None:

@@ -1,18 +1,15 @@
+"""The causes that explain finds in a log, their order, and what it says of them."""
+
 import ast
 import io
-import tracemalloc
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
 
 import flashdepot
 from doctor.logs import classes, first, look
 from flashdepot.diagnose.explain import explain, explained
-from flashdepot.diagnose.explain.lines import read_chunks, strip_prefixes
 from flashdepot.diagnose.explain.machine import built_for
-from flashdepot.diagnose.explain.pattern import Screen
 from flashdepot.errors import CompileError, MissingToolError
 from flashdepot.model.host import CudaToolkit, Gpu, HostCompiler, HostRecord
 from flashdepot.model.target import Architecture, Platform, Version
@@ -30,47 +27,6 @@ HOST = HostRecord(
     toolkits=(CudaToolkit("/opt/cuda-12.4", Version("12.4"), "PATH"),),
     compilers=(HostCompiler("g++", "/usr/bin/g++-14", Version("14.2")),),
 )
-
-
-@pytest.mark.parametrize(
-    "prefix",
-    [
-        "#22 3747.1 ",
-        "#8 [build 4/7] ",
-        "10.14 ",
-        "[rank0]: ",
-        "[1,3]<stderr>: ",
-        "(EngineCore_DP0 pid=312) ERROR 08-12 10:11:12 [core.py:712] ",
-        "(RayWorkerWrapper pid=9, ip=10.0.0.2) ",
-        "(RayWorkerWrapper pid=9, ip=10.0.0.2) ERROR 12-17 09:40:09 worker_base.py:467] ",
-        "2026-08-12T10:11:12.1234567Z ",
-        "2026-08-12 10:11:12,123 ",
-        "[2026-08-12 10:11:12] ",
-        "Aug 12 10:11:12 node7 slurmd[812]: ",
-        "##[error]",
-        "      ╰─> ",
-        "  │   ",
-        "> > ",
-        "worker-1  | ",
-        "2026-08-12T10:11:12.1234567Z #22 3747.1   │ ",
-    ],
-)
-def test_what_other_programs_put_before_a_line_is_taken_away(prefix: str) -> None:
-    assert strip_prefixes(f"{prefix}Killed\n".encode()) == "Killed"
-    assert classes(f"nvcc -c flash.cu\n{prefix}Killed\n") == ["oom-killed"]
-
-
-@pytest.mark.parametrize(
-    "line", ["#define X 1", "12.8 is not a line of BuildKit?"[5:], "a.cu(3): error: x", "[7/72] nvcc -c a.cu", "E0308"]
-)
-def test_a_line_without_a_prefix_stays(line: str) -> None:
-    assert strip_prefixes(line.encode()) == line.strip()
-
-
-@pytest.mark.parametrize("escape", ["\x1b", ""])
-def test_colours_do_not_hide_a_message(escape: str) -> None:
-    log = f"{escape}[1m{escape}[31mnvcc fatal   : Unsupported gpu{escape}[0m architecture 'compute_120'"
-    assert classes(log) == ["unsupported-gpu-arch"]
 
 
 def test_causes_come_before_their_consequences() -> None:
@@ -109,12 +65,6 @@ def test_a_suggestion_is_made_only_when_nothing_is_certain() -> None:
     suggested = look(head).findings
     assert [(finding.id, finding.certain) for finding in suggested] == [("build-dep-missing", False)]
     assert classes(head + "OSError: CUDA_HOME environment variable is not set.") == ["nvcc-not-found"]
-
-
-def test_bytes_of_another_code_page_and_powershells_utf16_are_read() -> None:
-    message = "torch/x.h(7): error C2872: 'std': неоднозначный символ\n"
-    for data in (message.encode("cp1251"), message.encode("utf-16"), message.replace("\n", "\r\n").encode()):
-        assert [finding.id for finding in explain(io.BytesIO(data)).findings] == ["msvc-std-ambiguous"]
 
 
 @pytest.mark.parametrize(
@@ -197,62 +147,6 @@ def test_advice_is_for_the_machine_of_the_host_record() -> None:
     assert any("nvcc 12.4"[5:] in fact for fact in compiler.facts)
 
 
-def test_a_huge_log_of_long_lines_takes_constant_memory() -> None:
-    class Endless(io.RawIOBase):
-        left = 20_000_000
-
-        def readable(self) -> bool:
-            return True
-
-        def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-            count = min(len(buffer), self.left)
-            buffer[:count] = b"x" * count
-            self.left -= count
-            return count
-
-    tracemalloc.start()
-    report = explain(Endless())  # type: ignore[arg-type]
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert report.findings == ()
-    assert peak < 4_000_000
-
-
-def test_a_long_line_is_one_line_of_the_log() -> None:
-    long = "y" * 400_000
-    report = look(f"first\n{long} nvcc fatal   : Unsupported gpu architecture 'compute_120' {long}\nerror: next\n")
-    assert [(finding.id, finding.line.number) for finding in report.findings] == [("unsupported-gpu-arch", 2)]
-    assert report.errors[-1].number == 3
-
-
-@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-def test_lines_are_counted_whatever_ends_them(end: str) -> None:
-    assert look(f"one{end}two{end}nvcc fatal   : Unsupported gpu architecture 'sm_1'{end}").findings[0].line.number == 3
-
-
-@pytest.mark.parametrize("before", [0, 1, 131_000, 131_071, 131_072, 262_143])
-def test_a_message_is_found_wherever_the_log_is_cut_into_pieces(before: int) -> None:
-    log = "x\n" * (before // 2) + "nvcc fatal   : Unsupported gpu architecture 'compute_120'\n" + "y\n" * 90_000
-    assert look(log).findings[0].line.number == before // 2 + 1
-    assert sum(chunk.text.count(b"\n") for chunk in read_chunks(io.BytesIO(log.encode()))) == log.count("\n")
-
-
-@given(st.lists(st.text(alphabet="abcé .:1'-\n", max_size=30), max_size=40), st.data())
-def test_a_text_is_present_exactly_where_it_is(pieces: list[str], data: st.DataObject) -> None:
-    whole = "".join(pieces) or "abc"
-    start = data.draw(st.integers(0, len(whole) - 1))
-    wanted = {whole[start : start + length] for length in (1, 4, 9)} | {"abc", "cab.", "not in there"}
-    screen = Screen((), wanted)
-    for piece in [*pieces, whole]:
-        assert screen.possible(piece.encode())[1] == {text for text in wanted if text in piece}
-
-
-@given(st.binary(max_size=2000))
-def test_no_bytes_make_it_crash_or_claim(data: bytes) -> None:
-    assume(b"git-lfs" not in data)  # hypothesis tries words of the code under test, and a pointer is one
-    assert explain(io.BytesIO(data)).findings == ()
-
-
 def test_a_line_after_a_warning_is_not_skipped() -> None:
     log = "UserWarning: No module named 'foo', optional (torch)\n" * 3 + "ModuleNotFoundError: No module named 'bar'\n"
     cause = explain(io.BytesIO(log.encode())).findings[0]
@@ -295,91 +189,6 @@ def test_what_stands_before_the_first_step_is_of_the_only_installer_s_work() -> 
     assert classes(said + "$ pip install flash-attn\nCollecting flash-attn\n")[:1] == ["build-dep-missing"]
     ran = "$ python train.py\nTraceback (most recent call last):\n  File \"train.py\", line 3, in <module>\nKeyError: 'x'\n"
     assert "build-dep-missing" not in classes(said + "$ pip install flash-attn\n" + ran)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "FlashAttention is not available on this device. Using sdpa_attention instead.",
-        "Flash Attn is not installed!",
-        'ERROR: failed to solve: process "/bin/sh -c pip install flash-attn" did not complete successfully: exit code: 1',
-    ],
-)
-def test_a_line_of_what_is_done_without_or_of_which_command_failed_shows_nothing(line: str) -> None:
-    assert classes(line) == []
-
-
-@pytest.mark.parametrize(
-    ("log", "status"),
-    [
-        ("I think that flash_attn is not installed.", "described"),
-        ("I run inference with `flash_attn` not installed.", "described"),
-        ("If I keep it so, flash_attn is not installed.", "described"),
-        ("Steps:\n1. Run inference with `flash_attn` not installed", "described"),
-        ("This laptop has it.\nollama thinks flash attention is not supported.", "described"),
-        ("Does it work where flash_attn is not installed?", "described"),
-        ("2026-11-27 10:00:00 WARNING CUDA out of memory", "described"),
-        ("I get `CUDA out of memory` here.", "possible"),
-        ("When I run it, there is an error: CUDA out of memory", "possible"),
-        ("So I tried that.\n\nCUDA out of memory", "explained"),
-        (
-            "flash_attn is not installed, and that is it.\nWe think that it works now.\n",
-            "described",
-        ),
-        ("RuntimeError:\n    CUDA Setup failed despite GPU being available. Inspect the output.", "explained"),
-        ("看起来没有安装成功 flash_attn is not installed", "described"),
-    ],
-)
-def test_what_a_person_tells_decides_nothing_and_what_a_person_quotes_is_possible(log: str, status: str) -> None:
-    report = look(log)
-    assert report.status == status
-    assert bool(report.described) == (status == "described")
-    assert look(f"{log}\nRuntimeError: CUDA out of memory").findings[0].certain
-
-
-QUOTED = "the default build makes a fresh environment without it and so fails with RuntimeError: {}"
-
-
-@pytest.mark.parametrize("line", ["UserWarning: {}", "maybe {}", "it says that {}", "# [{}] on an A100", QUOTED])
-def test_what_is_supposed_or_warned_of_is_never_certain(line: str) -> None:
-    error = "CUDA out of memory"
-    assert first(error).certain
-    assert (first(line.format(error)).id, first(line.format(error)).certain) == ("gpu-memory-full", False)
-
-
-FULL = "CUDA out of memory"
-
-
-@pytest.mark.parametrize(
-    ("log", "certain"),
-    [
-        (f'Traceback (most recent call last):\n  File "a.py", line 3, in f\n    raise ValueError("{FULL}")\n', False),
-        (f"    142     if spam:\n--> 143         raise RuntimeError('{FULL}')\n", False),
-        (f'  File "a.py", line 3, in f\n    raise ValueError("{FULL}")\nValueError: {FULL}\n', True),
-        (f'  File "<stdin>", line 3, in f\nValueError: {FULL}\n', True),
-        (f"UserWarning: {FULL}\nRuntimeError: {FULL}\n", True),
-        (f"# RuntimeError: {FULL}\n", False),
-        (f"# RuntimeError: {FULL}\nRuntimeError: {FULL}\n", True),
-    ],
-)
-def test_source_that_a_traceback_shows_proves_nothing_by_itself(log: str, *, certain: bool) -> None:
-    assert (first(log).id, first(log).certain) == ("gpu-memory-full", certain)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        f'  File "a.py", line 3, in f\n    raise ValueError(f"{FULL}: {{error}}")',
-        f'if full:\n    raise ValueError("{FULL}")',
-        f'let spam = eggs();\nlet full = size.expect("{FULL}");',
-        f'if full:\n    print(\n        "{FULL}"\n    )',
-        f'bool is_sm80 = spam();\nTORCH_CHECK(is_sm80, "{FULL}");',
-        f'warnings.filterwarnings(\n    category=UserWarning,\n    message=r"{FULL}",\n)',
-        f"for (const said of ['all well', '{FULL}',\n  '{FULL}'])",
-    ],
-)
-def test_source_that_nobody_ran_shows_nothing(line: str) -> None:
-    assert classes(line) == []
 
 
 def test_what_stands_in_no_step_can_be_of_one_of_the_logs_steps_only() -> None:
@@ -441,15 +250,3 @@ def test_what_our_own_library_refuses_is_known() -> None:
     ]
     assert len(texts) > 20
     assert not [text for text in texts if not classes(f"RuntimeError: {text}")]
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "| `ModuleNotFoundError: No module named 'flash_attn_2_cuda'` | not compiled | install it again |",
-        '        OSError("libcudart.so.13: cannot open shared object file"),',
-        "- **Fix**: skip the test where flash_attn is not installed",
-    ],
-)
-def test_a_table_a_remedy_and_an_error_that_source_makes_show_nothing(line: str) -> None:
-    assert look(f"Troubleshooting flash-attn\n{line}\n").findings == ()

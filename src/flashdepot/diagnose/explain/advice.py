@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from flashdepot.diagnose.explain.command import code_of, is_for_posix
+from flashdepot.diagnose.explain.command import code_of, is_command, is_for_posix
 from flashdepot.diagnose.explain.edits import Edits
 from flashdepot.diagnose.explain.hint import AS_SAID, commands_in, near
 from flashdepot.diagnose.explain.match import RuleOutcome
@@ -38,10 +38,6 @@ _LOOKS = re.compile(
     r"|(?:nvcc|g\+\+|gcc|hipcc|ldd|cmake|git|ninja|conda|python) (?:-V\b|--(?:version|list))|(?:ls|df|file|head|ldd|echo|ss|id|which|where|find"
     r"|findmnt|free|dmesg|grep|env|curl -sSI|nm|ldconfig|apt-file|dnf provides|groups|uname|sha256sum)(?: |$)"
     r"|cargo (?:tree|search)|conda search|git (?:ls-remote|fsck|lfs logs)|LD_DEBUG|TORCH_LOGS|python -m bitsandbytes"
-)
-_RUNS = re.compile(
-    r"(?:[A-Z][A-Z0-9_]*=|set [A-Z]|(?:apt|cargo|cd|cmake|conda|cp|curl|docker|echo|export|flashdepot|git|hf|MASTER_PORT|mv|nvcc|pip"
-    r"|python|python3|rm|make|for|sed|sudo|unset|uv|winget|rustup|taskkill|call|reg|dnf|eval) )"
 )
 _UNFILLED = re.compile(r"\b(?:THE_[A-Z]+|WHEEL_URL|VERSION|OWNER/|FILE\b|DIR\b)|/(?:path|other)/|<\w+(?: \w+)*>|\.\.\.")
 _MAY_BE_LEFT = frozenset({"gpu_arch", "gpu_capability"})
@@ -93,13 +89,11 @@ class Advice:
             if OF_CUDA.intersection(code_of(undone).split()) and (other := self.values.get("toolkit", "")):
                 undone = undone.replace("   # ", f" && {other}   # ")
             own = [*filter(None, [undone and self._carried(undone)]), *own]
-        failed = self.failed or failed_command(self.outcome)
-        edits = Edits(self.shell, self.settings, failed)
-        named_there = commands_in(self.hints, failed or "THE_COMMAND", edits.edit)
+        edits = Edits(self.shell, self.settings, self.failed or failed_command(self.outcome))
         said = [
-            c if c in edits.made else self._carried(c)
-            for c in named_there
-            if not (_OF_OURS.search(c) and c.endswith(AS_SAID))
+            command
+            for command in commands_in(self.hints, edits.failed, edits.edit, self._carried)
+            if not (_OF_OURS.search(command) and command.endswith(AS_SAID))
         ]
         said = [command for command in said if not _UNFILLED.search(code_of(command).replace("THE_COMMAND", ""))]
         fix = [*said, *(command for command in own if _run(command) not in map(_run, said))]
@@ -156,7 +150,9 @@ class Advice:
             command = command.replace(named, f"{failed}{isolated}")
         command = self.shell.carried(_THEN_UNNAMED.sub("", command), self.tool)
         code = code_of(command)
-        folder = _BUILD_FOLDER.search(failed) if self.tool == "cmake" and _RUNS.match(code) else None
+        folder = (
+            _BUILD_FOLDER.search(failed) if self.tool == "cmake" and is_command(code) and not _looks(code) else None
+        )
         if folder and "rm -rf" not in code and not _UNFILLED.search(code) and folder[1] not in code:
             command = f"{code} && rm -rf {folder[1]}/CMakeCache.txt {folder[1]}/CMakeFiles{command[len(code) :]}"
         return command
@@ -190,14 +186,12 @@ class Advice:
     def _place(self, command: str) -> tuple[bool, ...]:
         """Where a command stands: what fixes before what has to be filled in or is prose, and that before what only looks."""
         code = code_of(command)
-        parts = [part[match.end() :] for part in _PART.split(code) if (match := _SETTINGS.match(part))]
-        looks = all(map(_LOOKS.match, parts))
-        prose = not _RUNS.match(code)
+        prose = not is_command(code)
         lacks = self.shell.lacks(command)
         return (
             not self.settings.at_fault(command),
             _LONG in code,
-            looks,
+            _looks(code),
             lacks,
             prose or _UNFILLED.search(code) is not None,
         )
@@ -206,3 +200,9 @@ class Advice:
 def _run(command: str) -> str:
     """What a command runs, whichever Python is named before it."""
     return code_of(command).removeprefix("python -m ")
+
+
+def _looks(code: str) -> bool:
+    """Whether it only looks, and changes nothing."""
+    parts = (part[match.end() :] for part in _PART.split(code) if (match := _SETTINGS.match(part)))
+    return all(map(_LOOKS.match, parts))

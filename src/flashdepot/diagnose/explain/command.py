@@ -6,11 +6,12 @@ import re
 
 _SETTING = re.compile(r"^((?:[A-Z][A-Z0-9_]*=(?:'[^']*'|\"[^\"]*\"|[^\s'\"]+)(?:\s+|$))+)(.*)$")
 _PROGRAMS = (
-    "apt|apt-file|cargo|cd|cmake|conda|df|dmesg|dnf|docker|export|file|flashdepot|free|g\\+\\+|gcc|git|hash|id|ldd|ls"
-    "|nvcc|nvidia-smi|pip|python|rm|rustc|rustup|set|sha256sum|sudo|torchrun|uname|unset|uv|vllm|where|which|winget"
+    "apt|apt-file|call|cargo|cd|cmake|conda|cp|curl|df|dmesg|dnf|docker|echo|eval|export|file|flashdepot|for|free|g\\+\\+|gcc"
+    "|git|hash|hf|id|ldd|ls|make|mv|nvcc|nvidia-smi|pip|python3?|reg|rm|rustc|rustup|sed|set|sha256sum|sudo|taskkill|torchrun"
+    "|uname|unset|uv|vllm|where|which|winget"
 )
-_COMMAND = re.compile(rf"(?:[A-Z][A-Z0-9_]*=|\. \S+$|(?:{_PROGRAMS})(?: |$)(?!.*[,:] ))")
-"""What begins a command; other words are prose, and what parts them does not end a command."""
+_COMMAND = re.compile(rf"(?:[A-Z][A-Z0-9_]*=|\. \S+$|(?:{_PROGRAMS})(?: |$)(?!.*(?:,|(?<!:all):) ))")
+_IN_QUOTES = re.compile(r"'[^']*'|\"[^\"]*\"")
 _EXPORT = re.compile(r"\bexport ((?:[A-Z][A-Z0-9_]*=\S+\s*)+)")
 _IN_CMD = (
     (r"/(\w+):\$(\w+)", r"\\\1;%\2%"),
@@ -26,13 +27,18 @@ _IN_CMD = (
 )
 """What cmd.exe has for what a POSIX shell has."""
 _POSIX_ONLY = re.compile(
-    r"\bsudo |\bapt|\bLD_|\bldd |\bdmesg|/dev/|\$\(|/opt/|/usr/|\bfind / |\$USER\b|\bCPATH=|\bLIBRARY_PATH="
+    r"\bsudo |\bapt|\bLD_|\bldd |\bdmesg|/dev/|\$\(|/opt/|/usr/|\bfind / |\$(?:USER|PWD)\b|\bCPATH=|\bLIBRARY_PATH="
 )
 
 
 def code_of(command: str) -> str:
     """A command without what is said of it."""
     return command.partition("   # ")[0]
+
+
+def is_command(code: str) -> bool:
+    """Whether it begins with a setting or a program; other words are prose, in which a semicolon ends no command."""
+    return _COMMAND.match(_IN_QUOTES.sub("''", code)) is not None
 
 
 def is_for_posix(command: str) -> bool:
@@ -49,7 +55,7 @@ def for_windows(command: str) -> str:
         return command
     code, mark, comment = command.partition("   # ")
     parts = re.split(r"\s*(?:;|&&)\s+", code)
-    if '"' not in code and all(map(_COMMAND.match, parts)):
+    if '"' not in code and all(map(is_command, parts)):
         code = "&& ".join(map(_one, parts)).replace("'", '"')
     for posix, windows in _IN_CMD:
         code = re.sub(posix, windows, code)

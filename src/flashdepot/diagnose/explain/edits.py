@@ -17,8 +17,6 @@ from os.path import normpath
 from pathlib import Path
 
 from flashdepot.diagnose.explain.project import ProjectFiles
-from flashdepot.diagnose.explain.settings import Settings
-from flashdepot.diagnose.explain.shell import UserShell
 
 _ASKED = ("*.in", "requirements*.txt", "requirements/*.txt", "pyproject.toml")
 """Those that name the packages to install."""
@@ -41,18 +39,12 @@ _SYSTEMS = {"win": "win32", "lin": "linux", "man": "linux", "mac": "darwin"}
 
 
 class Edits(ProjectFiles):
-    """The edits of one project; ``made`` are those that were asked for."""
-
-    def __init__(self, shell: UserShell, settings: Settings, failed: str) -> None:
-        super().__init__(shell, settings, failed)
-        self.made: set[str] = set()
+    """The edits of one project."""
 
     def edit(self, how: str, groups: Mapping[str, str]) -> str:
         """The command that a row asks for by ``@name arguments``, with what its line names."""
         name, _, given = how.partition(" ")
-        edit = str(getattr(self, f"_{name}")(given, groups))
-        self.made.add(edit)
-        return edit
+        return str(getattr(self, f"_{name}")(given, groups))
 
     def _swap(self, given: str, groups: Mapping[str, str]) -> str:
         """Another value in place of one that was refused: the nearest of those that there are.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -67,23 +67,24 @@ def distinct(hints: Sequence[Line]) -> tuple[Line, ...]:
     """The hints without those that advise the same as an earlier one."""
     by_advice: dict[str, Line] = {}
     for hint in hints:
-        by_advice.setdefault(_command(hint.text, "", lambda *_: "") or hint.text, hint)
+        by_advice.setdefault(_command(hint.text, "", lambda *_: "", str) or hint.text, hint)
     return tuple(by_advice.values())
 
 
-def commands_in(hints: Sequence[Line], again: str, edit: Edit) -> Iterator[str]:
+def commands_in(hints: Iterable[Line], again: str, edit: Edit, carried: Callable[[str], str]) -> tuple[str, ...]:
     """The commands that hints name, or that fix what they tell of, each once, with what is said of it.
 
     What a log names holds nothing that a shell would take for more than one command.
 
     :param again: the command that failed, for what is to be added to it.
     :param edit: the command for a row that begins with ``@``, by what follows there and what its line names.
+    :param carried: any other command as it runs here.
     """
-    said = dict.fromkeys(command for hint in hints if (command := _command(hint.text, again, edit)))
-    yield from (command if "   # " in command else f"{command}{AS_SAID}" for command in said)
+    said = (_command(hint.text, again or "THE_COMMAND", edit, carried) for hint in hints)
+    return tuple(dict.fromkeys(filter(None, said)))
 
 
-def _command(text: str, again: str, edit: Edit) -> str:
+def _command(text: str, again: str, edit: Edit, carried: Callable[[str], str]) -> str:
     for pattern, command in _TABLE:
         if found := pattern.search(text.encode()):
             groups = {name: value.decode(errors="replace") for name, value in found.groupdict().items() if value}
@@ -102,5 +103,7 @@ def _command(text: str, again: str, edit: Edit) -> str:
                 filled = command.format(**groups, again=again)
             except KeyError:
                 return ""  # the line has not what the command is for
-            return "" if _UNFILLED.search(code_of(filled)) else filled
+            if _UNFILLED.search(code_of(filled)):
+                return ""
+            return carried(filled if "   # " in filled else f"{filled}{AS_SAID}")
     return ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -154,16 +155,15 @@ def make_report(outcome: RuleOutcome, shell: UserShell) -> LogReport:
     return replace(report, next_steps=(*said, *_next_steps(outcome, shell)), possible=(*findings, *others) or described)
 
 
-def _first_steps(hints: Sequence[Line], outcome: RuleOutcome, shell: UserShell) -> Iterable[str]:
+def _first_steps(hints: Sequence[Line], outcome: RuleOutcome, shell: UserShell) -> Sequence[str]:
     """What the tools' own words ask for, and what is set here and at fault, where no rule knows the log."""
     tool, again = _failed(outcome)
     errors, words = (" ".join(line.text for line in lines) for lines in (outcome.errors, hints))
     settings = Settings(shell, None, errors, words)
     edits = Edits(shell, settings, failed_command(outcome))
-    said = tuple(commands_in(hints, again, edits.edit))
+    said = commands_in(hints, again, edits.edit, partial(shell.carried, tool=tool))
     undone = settings.undone(said)
-    commands = filter(None, (undone, *said))
-    yield from (c if c in edits.made else shell.carried(c, tool) for c in commands)
+    return [*filter(None, [undone and shell.carried(undone, tool)]), *said]
 
 
 def _failed(outcome: RuleOutcome) -> tuple[str, str]:

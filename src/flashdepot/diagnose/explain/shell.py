@@ -15,7 +15,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from flashdepot.diagnose.explain.command import code_of, for_windows
+from flashdepot.diagnose.explain.command import code_of, for_windows, is_command
 from flashdepot.diagnose.explain.match import RuleOutcome
 from flashdepot.files.disk import text_of
 from flashdepot.model.host import HostRecord
@@ -83,7 +83,6 @@ _MAKES = re.compile(r"\b(?:uv venv|python3? -m venv|conda create)\b|-m ensurepip
 _PIP = re.compile(
     r"(?:\bpython[\d.]* -m )?(?<![\w/.-])(?:uv )?pip (cache remove|cache purge|install|uninstall|list|check|show|freeze)\b"
 )
-_PROSE = re.compile(r"(?:or|one|add|without|[A-Z][a-z]+|pyproject\.toml:) ")
 _PYTHON = re.compile(r"(?<![\w/.>='-])python(?= -)")
 BRINGS_CUDA = re.compile(r"\bpip install (?:-\S+ )*'?(?:cuda-toolkit|nvidia-)")
 """A pip command that brings parts of CUDA, which is for every tool's logs."""
@@ -196,7 +195,7 @@ class UserShell:
             code = code.replace("sudo ", "")
         if "apt install g++-" in code:
             code = _GCC.sub(self._gcc, code)
-        if not _MAKES.search(code) and not _PROSE.match(code) and (_PIP.search(code) or _PYTHON.search(code)):
+        if not _MAKES.search(code) and is_command(code) and (_PIP.search(code) or _PYTHON.search(code)):
             code = self._in_environment(code, tool)
         code = _OF_RELEASE.sub(self._interpreter, code)
         if code.startswith("git lfs ") and self.has("git-lfs") is False:
