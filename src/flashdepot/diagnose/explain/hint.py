@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 
 import msgspec
 
@@ -85,25 +86,34 @@ def commands_in(hints: Iterable[Line], again: str, edit: Edit, carried: Callable
 
 
 def _command(text: str, again: str, edit: Edit, carried: Callable[[str], str]) -> str:
+    for command, found in _rows_of(text):
+        if command.startswith("@"):
+            if edited := edit(command[1:], found):
+                return edited
+            continue
+        groups = {name: shlex.quote(value.rstrip(".")) for name, value in found.items() if name not in _AS_IT_IS}
+        groups |= {name: found[name] for name in _AS_IT_IS if name in found}
+        if "command" in groups:
+            groups["command"] = _PROSE.sub("", groups["command"])
+            if not SAFE.fullmatch(groups["command"]) or _RISKY.search(groups["command"]):
+                return ""
+        try:
+            filled = command.format(**groups, again=again)
+        except KeyError:
+            return ""  # the line has not what the command is for
+        if _UNFILLED.search(code_of(filled)):
+            return ""
+        return carried(filled if "   # " in filled else f"{filled}{AS_SAID}")
+    return ""
+
+
+@lru_cache(maxsize=256)
+def _rows_of(text: str) -> Sequence[tuple[str, Mapping[str, str]]]:
+    """The rows that a line matches, in their order: the command of each, and what the line names."""
+    rows = []
     for pattern, command in _TABLE:
         if found := pattern.search(text.encode()):
             groups = {name: value.decode(errors="replace") for name, value in found.groupdict().items() if value}
             either = groups.get("other") or groups.get("optional", "")
-            groups |= {name: either for name in pattern.groups if either and name not in groups}
-            if command.startswith("@"):
-                if edited := edit(command[1:], groups):
-                    return edited
-                continue
-            groups |= {name: shlex.quote(value.rstrip(".")) for name, value in groups.items() if name not in _AS_IT_IS}
-            if "command" in groups:
-                groups["command"] = _PROSE.sub("", groups["command"])
-                if not SAFE.fullmatch(groups["command"]) or _RISKY.search(groups["command"]):
-                    return ""
-            try:
-                filled = command.format(**groups, again=again)
-            except KeyError:
-                return ""  # the line has not what the command is for
-            if _UNFILLED.search(code_of(filled)):
-                return ""
-            return carried(filled if "   # " in filled else f"{filled}{AS_SAID}")
-    return ""
+            rows.append((command, {**dict.fromkeys(pattern.groups if either else (), either), **groups}))
+    return rows

@@ -98,32 +98,17 @@ def _architecture(name: str) -> Architecture | None:
 _GENERATIONS = {b"turing": Architecture(7, 5), b"ampere": Architecture(8, 0), b"ada": Architecture(8, 9)}
 
 
-def vetoes(veto: str, line: str, facts: MachineFacts) -> bool:
-    """Whether what the log says of its machine contradicts what a rule concludes from a line."""
-    if veto == "newer-gpu":
-        return _SIGNS["too_new"].search(line.encode()) is not None or _serves(line, facts)
-    if veto == "newer-driver":
-        return facts.driver.split(".")[0].isdigit() and int(facts.driver.split(".")[0]) >= _NEWEST_BRANCH
-    if veto == "newer-python":
-        return facts.python != "" and Version.parse(facts.python).numbers >= (3, 10)
-    return False
-
-
-_NEWEST_BRANCH = 580
-"""The driver branch that serves every CUDA that a torch of today was built with."""
-
-
-def _serves(line: str, facts: MachineFacts) -> bool:
-    """Whether the GPUs that the log names have what the line asks for, as far as a newer one always has it."""
-    if not facts.gpus:
-        return False
+def has_gpu_asked_for(line: str, facts: MachineFacts) -> bool:
+    """Whether the GPUs that the log names have what the line asks for, as far as a newer one always has it, or are too new."""
+    if _SIGNS["too_new"].search(line.encode()):
+        return True
     text = line.lower().encode()
     needed = [gpu for name, gpu in _GENERATIONS.items() if re.search(rb"\b" + name + rb"\b", text)]
     if found := _SIGNS["needed"].search(text):
         groups = found.groupdict()
         needed.append(Architecture(int(groups["major"] or 0), int(groups["minor"] or 0)))
     return (
-        bool(needed)
+        bool(facts.gpus and needed)
         and min(needed) < Architecture(9, 0)
         and all(gpu is not None and gpu >= min(needed) for gpu in facts.gpus.values())
     )

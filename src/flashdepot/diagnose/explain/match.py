@@ -214,7 +214,9 @@ class _Search:
             return False
         if rule.context and self._seen.isdisjoint(rule.context) and not self._speaks_for_itself(hit):
             return False
-        return self._seen.isdisjoint(rule.unless) and not machine.vetoes(rule.veto, hit.line.text, self.facts)
+        return self._seen.isdisjoint(rule.unless) and not (
+            rule.of_older_gpus and machine.has_gpu_asked_for(hit.line.text, self.facts)
+        )
 
     def _speaks_for_itself(self, hit: Hit) -> bool:
         """Whether it means the same whatever the log is about.

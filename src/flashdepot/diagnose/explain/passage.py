@@ -35,10 +35,6 @@ _FENCE = b"```"
 _FENCES = re.compile(rb"^[ >]*```", re.MULTILINE)
 _HEADING = re.compile(r"\s*#+ \S")
 _ROW = re.compile(r"\s*\|(?:[^|\n]*\|){2,}\s*$")
-_CITED = re.compile(r"\S #\d{2,6}\s*$")
-"""How a line ends that cites the title of another thread."""
-_OF_MESSAGES = re.compile(r"(?i)\b(?:error message|standard error|symptoms?|correctly)\b")
-"""What a line says that speaks of an error as such, and of none that somebody had."""
 _PROMPT = re.compile(
     r"(?:\([^\s()]+\) ?)*(?:[\w.-]+@[\w.-]+[:~ ][^$#%>]*)?[$%\u276f\u279c] \S|(?:PS )?[A-Z]:\\[^>]*> ?\S|>>> "
 )
@@ -122,7 +118,7 @@ class Passages(msgspec.Struct):
         quoted = any(first <= len(before) and len(before) + len(found) <= last for first, last in inside)
         if not (alone or title) and self._is_among_others(begin, states=bool(states), in_step=in_step):
             said = strip_prefixes(line.lstrip(" #/*").encode())
-            by_person = quoted and not (_OF_MESSAGES.search(line) or self._is_in_source(begin, states=bool(states)))
+            by_person = quoted and not self._is_in_source(begin, states=bool(states))
             raised = (_RAISED.match(said) is not None or by_person) and not _ROW.match(self._line(begin))
             return Voice.DOUBTFUL if raised else Voice.WRITTEN
         if states or before.endswith(": "):
@@ -141,7 +137,7 @@ class Passages(msgspec.Struct):
         :param states: it names an error as programs do.
         """
         line = self._line(begin)
-        if _HEADING.match(line) or _ROW.match(line) or _CITED.search(line) or self._kind(begin) is _Kind.SOURCE:
+        if _HEADING.match(line) or _ROW.match(line) or self._kind(begin) is _Kind.SOURCE:
             return True
         kinds, raised = self._kinds_around(begin), self._is_raised(begin)
         if _is_source(kinds, errs=states or raised):

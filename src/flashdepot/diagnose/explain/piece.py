@@ -15,7 +15,7 @@ from flashdepot.diagnose.explain.machine import Package
 from flashdepot.diagnose.explain.passage import Passages, Voice
 from flashdepot.diagnose.explain.pattern import Pattern
 from flashdepot.diagnose.explain.rules import SENTENCES, LogRule
-from flashdepot.diagnose.explain.source import is_not_reached, is_shown, is_template
+from flashdepot.diagnose.explain.source import is_shown, is_template
 from flashdepot.diagnose.explain.steps import Scene, Step
 
 LINE_CAP = 4096
@@ -26,9 +26,6 @@ _WEIGHED = 50
 
 _NEAR = 400
 """Bytes before and behind a match that may take it back: in a longer line, other sentences stand next to it."""
-
-_SHOWN = 800
-"""Bytes before and behind a line in which a traceback shows the source around the line that failed."""
 
 _LEVELS_END = 80
 """Where in a line a logger's level stands: what is only a warning does not say for certain why a command failed."""
@@ -170,7 +167,7 @@ class Piece(msgspec.Struct, frozen=True):
         """What a match is worth: a program printed it because something failed, and neither warns nor shows its source."""
         near, source = self._near(found), self.is_source(found)
         taken_back = any(other.search(near) for other in (_DOES_WITHOUT, *rule.ignore))
-        if taken_back or (source and (is_template(near) or self._is_not_reached(found))):
+        if taken_back or (source and is_template(near)):
             return _Weight.NOTHING
         below = end_of_line(self.chunk.text, found.end()) + 1
         if _IS_TASK.match(found[0]) and not rule.warns and _BRANCH.match(self.chunk.text, below):
@@ -192,10 +189,6 @@ class Piece(msgspec.Struct, frozen=True):
         text = self.chunk.text
         begin = begin_of_line(text, found.end())
         return text[max(begin, found.start() - _NEAR) : min(end_of_line(text, found.end()), found.end() + _NEAR)]
-
-    def _is_not_reached(self, found: re.Match[bytes]) -> bool:
-        text, begin = self.chunk.text, begin_of_line(self.chunk.text, found.end())
-        return is_not_reached(text[begin : begin + _NEAR], text[max(0, begin - _SHOWN) : begin + _SHOWN])
 
     def is_source(self, found: re.Match[bytes]) -> bool:
         """Whether the line is source that a traceback shows: a frame stands before it, or its number in it."""

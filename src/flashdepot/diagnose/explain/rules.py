@@ -82,7 +82,7 @@ class LogRule(msgspec.Struct, frozen=True, eq=False, kw_only=True, forbid_unknow
     ``warns`` says that the tools tell of it by a warning, which shows nothing for certain elsewhere.
     ``absence`` says that the class is concluded from something that is not there, and so never certain; nor is it where one of its
     ``unsure`` texts is in the log;
-    ``or_else`` names the classes that it may be instead, the likeliest first. ``veto`` names the fact that rules it out.
+    ``or_else`` names the classes that it may be instead, the likeliest first. ``of_older_gpus`` says that a GPU that has what the line asks for rules it out.
     ``hides`` names classes that are consequences of this one, or that a build which came to this one went beyond;
     ``follows`` the one whose line, where it stands before, has led to this. A line that an ``ignore`` pattern matches, such as
     a warning about something that is optional, shows nothing.
@@ -118,7 +118,7 @@ class LogRule(msgspec.Struct, frozen=True, eq=False, kw_only=True, forbid_unknow
     unsure: _Texts = ()
     warns: bool = False
     or_else: tuple[str, ...] = ()
-    veto: Literal["", "newer-gpu", "newer-driver", "newer-python"] = ""
+    of_older_gpus: bool = False
 
     @property
     def texts(self) -> tuple[str, ...]:

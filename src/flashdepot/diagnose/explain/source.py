@@ -27,8 +27,6 @@ _OPENS = (b"(", b"[", b"{", b",", b'"', b"'")
 _COMMENT = re.compile(r"[+-]?\s*#\s+\S")
 _FRAME = re.compile(rb"[^>\s]\", line \d+(?:, in \S+)?\s*$")
 _NUMBERED = re.compile("[\\s\u2502\u2771>-]{0,12}\\d{1,5}(?: {2,}|\\s*[\u2502|])".encode())
-_NOT_REACHED = re.compile("[\\s\u2502]{0,12}\\d{1,5}(?: {2,}|\\s*[\u2502|])\\s*(?:assert|raise)\\b".encode())
-_ARROW = re.compile("(?:^|\n)[\\s\u2502]{0,12}(?:-+>|\u276f|\u2771) ?\\d{1,5}\\s".encode())
 _TEMPLATE = re.compile(rb"\{[^}]*\}|%[sdr]\b|\.format\(")
 
 
@@ -45,11 +43,6 @@ def is_comment(line: str) -> bool:
 def is_shown(line: bytes, before: bytes) -> bool:
     """Whether a line is source that a traceback shows: a frame stands before it, or its number in it."""
     return _NUMBERED.match(line) is not None or _FRAME.search(before) is not None
-
-
-def is_not_reached(line: bytes, around: bytes) -> bool:
-    """Whether a line is source that a traceback shows next to the line that failed, which has an arrow."""
-    return _NOT_REACHED.match(line) is not None and _ARROW.search(around) is not None
 
 
 def is_template(line: bytes) -> bool:
