@@ -111,7 +111,7 @@ def test_an_error_that_a_logger_prints_is_shown_by_its_reason_and_not_by_its_fra
         ("RuntimeError: no", "gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms"),
     ],
 )
-def test_how_a_process_ended_is_no_cause_behind_the_line_in_which_it_gives_up(reason: str, end: str) -> None:
+def test_how_a_process_ended_is_not_a_cause_behind_the_line_in_which_it_gives_up(reason: str, end: str) -> None:
     assert classes(f"torch nvcc -c a.cu\n{end}\n") != []
     assert classes(f"torch nvcc -c a.cu\n{reason}\n{end}\n") == []
 

@@ -254,7 +254,7 @@ def _of_log(outcome: RuleOutcome) -> dict[str, str]:
     if len(gpus) != 1 or None in outcome.facts.gpus.values():
         return {}
     gpu = gpus.pop()
-    return {"gpu": next(iter(outcome.facts.gpus)), "gpu_arch": str(gpu), "gpu_capability": gpu.dotted}
+    return {"gpu_arch": str(gpu), "gpu_capability": gpu.dotted}
 
 
 def _of_host(host: HostRecord | None) -> dict[str, str]:
@@ -262,7 +262,6 @@ def _of_host(host: HostRecord | None) -> dict[str, str]:
         return {}
     values = {"jobs": str(max(1, min(host.cores, host.memory // _JOB_BYTES)))} if host.memory else {}
     if host.gpus:
-        values["gpu"] = host.gpus[0].name
         values["gpu_arch"] = str(host.gpus[0].architecture)
         values["gpu_capability"] = host.gpus[0].architecture.dotted
     if host.toolkits:
@@ -272,6 +271,4 @@ def _of_host(host: HostRecord | None) -> dict[str, str]:
         values["other_cuda_home"] = root_of(host.toolkits[1])
     if host.compilers:
         values["compiler"] = host.compilers[0].path
-    if host.driver:
-        values["driver"] = str(host.driver)
     return values
