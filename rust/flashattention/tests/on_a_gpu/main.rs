@@ -11,7 +11,7 @@ use std::sync::Arc;
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream};
 use flashattention::cuda::{DeviceLengths, DeviceTable, Gradients, Inputs, Saved, Update};
 use flashattention::{
-    Alibi, BlockTable, DType, ErrorKind, Forward, Lengths, Mask, Packed, Paged, Problem as _, Rotary, Shape,
+    Alibi, BlockTable, DType, Dropout, ErrorKind, Forward, Lengths, Mask, Packed, Paged, Problem as _, Rotary, Shape,
 };
 use half::bf16;
 use reference::{assert_near, numbers, Problem, Sequence, Tensors};
@@ -24,8 +24,8 @@ fn stream() -> Arc<CudaStream> {
     CudaContext::new(0).expect("an NVIDIA GPU").default_stream()
 }
 
-fn problem(sequences: Vec<Sequence>, causal: bool) -> Problem {
-    Problem { sequences, heads_q: HEADS_Q, heads_k: HEADS_K, head_dim: HEAD_DIM, causal, ..Problem::default() }
+fn problem(sequences: Vec<Sequence>, mask: Mask) -> Problem {
+    Problem { sequences, heads_q: HEADS_Q, heads_k: HEADS_K, head_dim: HEAD_DIM, mask, ..Problem::default() }
 }
 
 /// Queries and keys of these lengths, one after the other.
@@ -46,6 +46,8 @@ enum Extra {
     Alibi,
     SinkAndItsGradient,
     GradientOfLse,
+    Softcap(f32),
+    Dropout(Dropout),
 }
 
 #[test]
@@ -62,6 +64,59 @@ fn a_dense_batch_and_its_gradients_are_right() {
         println!("{seqlen_q} x {seqlen_k}, {mask:?}, {extra:?}");
         let shape = Shape { batch: 2, seqlen_q, seqlen_k, heads_q: HEADS_Q, heads_k: HEADS_K, head_dim: HEAD_DIM };
         check_dense(shape, mask, extra);
+    }
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn windows_and_a_softcap_and_their_gradients_are_right() {
+    let window = |left, right| Mask::Window { left, right };
+    for (seqlen_q, seqlen_k, mask, extra) in [
+        (200, 200, window(Some(30), Some(10)), Extra::Nothing),
+        (70, 300, window(Some(100), None), Extra::Nothing),
+        (150, 200, window(None, Some(20)), Extra::Nothing),
+        (100, 100, Mask::None, Extra::Softcap(0.5)),
+        (70, 300, Mask::Causal, Extra::Softcap(0.25)),
+        (150, 200, window(Some(60), Some(0)), Extra::Softcap(0.5)),
+    ] {
+        println!("{seqlen_q} x {seqlen_k}, {mask:?}, {extra:?}");
+        let shape = Shape { batch: 2, seqlen_q, seqlen_k, heads_q: HEADS_Q, heads_k: HEADS_K, head_dim: HEAD_DIM };
+        check_dense(shape, mask, extra);
+    }
+}
+
+/// Which probabilities a forward pass keeps, `(batch, seqlen_q, heads_q, head_dim)`: where the values of a key are 1 in the
+/// key's own column, and 0 in all others, that is what the output has.
+fn kept_by(forward: Forward<Shape>) -> Vec<bool> {
+    let (stream, shape) = (stream(), *forward.shape());
+    assert_eq!(shape.seqlen_k, HEAD_DIM);
+    let (count_q, row) = (2 * shape.seqlen_q * HEADS_Q * HEAD_DIM, HEADS_K * HEAD_DIM);
+    let (q, k) = (numbers(count_q, 1), numbers(2 * HEAD_DIM * row, 2));
+    let own: Vec<bf16> =
+        (0..k.len()).map(|at| bf16::from_f32(f32::from(at / row % HEAD_DIM == at % HEAD_DIM))).collect();
+    let [on_q, on_k, on_v] = [&q, &k, &own].map(|of| stream.clone_htod(of).expect("room"));
+    let mut o = stream.alloc_zeros::<bf16>(count_q).expect("room");
+    let mut lse = stream.alloc_zeros::<f32>(shape.lse_len().expect("small")).expect("room");
+    let inputs = Inputs { q: &on_q, k: &on_k, v: &on_v };
+    forward.call(inputs).run(&stream, &mut o, &mut lse).expect("it runs");
+    stream.clone_dtoh(&o).expect("the kernels ran").iter().map(|share| share.to_f32() != 0.0).collect()
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn what_is_dropped_is_dropped_by_the_gradients_too() {
+    let shape =
+        Shape { batch: 2, seqlen_q: 60, seqlen_k: HEAD_DIM, heads_q: HEADS_Q, heads_k: HEADS_K, head_dim: HEAD_DIM };
+    let dropout = Dropout { probability: 0.25, seed: 7, offset: 64 };
+    let forward = |dropout| Forward::new(shape, DType::Bf16).dropout(dropout);
+    let kept = kept_by(forward(dropout));
+    let part = kept.iter().filter(|&&kept| kept).count() as f64 / kept.len() as f64;
+    assert!((part - 0.75).abs() < 0.02, "{part} of all are kept");
+    assert!(kept == kept_by(forward(dropout)), "the same seed drops the same");
+    assert!(kept != kept_by(forward(Dropout { seed: 8, ..dropout })), "another seed drops others");
+    assert!(kept != kept_by(forward(Dropout { offset: 4096, ..dropout })), "another offset drops others");
+    for mask in [Mask::None, Mask::Causal] {
+        check_dense(shape, mask, Extra::Dropout(dropout));
     }
 }
 
@@ -83,6 +138,14 @@ fn check_dense(shape: Shape, mask: Mask, extra: Extra) {
     if extra == Extra::SinkAndItsGradient {
         forward = forward.sink();
     }
+    let (mut softcap, mut kept) = (0.0, None);
+    if let Extra::Softcap(cap) = extra {
+        (forward, softcap) = (forward.softcap(cap), cap);
+    }
+    if let Extra::Dropout(dropout) = extra {
+        forward = forward.dropout(dropout);
+        kept = Some((kept_by(Forward::new(shape, DType::Bf16).dropout(dropout)), 1.0 - f64::from(dropout.probability)));
+    }
     let inputs = Inputs { q: &on_q, k: &on_k, v: &on_v };
     let mut call = forward.call(inputs);
     if extra == Extra::Alibi {
@@ -96,7 +159,7 @@ fn check_dense(shape: Shape, mask: Mask, extra: Extra) {
     let mut d_sink = stream.alloc_zeros::<f32>(HEADS_Q).expect("room");
     let mut back = forward.backward().call(Saved { inputs, o: &o, lse: &lse, d_o: &on_d_o });
     match extra {
-        Extra::Nothing => {}
+        Extra::Nothing | Extra::Softcap(_) | Extra::Dropout(_) => {}
         Extra::Alibi => back = back.alibi(&on_slopes),
         Extra::SinkAndItsGradient => back = back.sink(&on_sinks, &mut d_sink),
         Extra::GradientOfLse => back = back.d_lse(&on_d_lse),
@@ -106,7 +169,9 @@ fn check_dense(shape: Shape, mask: Mask, extra: Extra) {
     let expected = Problem {
         slopes: only(Extra::Alibi, &slopes),
         sinks: only(Extra::SinkAndItsGradient, &sinks),
-        ..problem(one_after_the_other(&[(shape.seqlen_q, shape.seqlen_k); 2]), mask == Mask::Causal)
+        softcap: softcap.into(),
+        kept,
+        ..problem(one_after_the_other(&[(shape.seqlen_q, shape.seqlen_k); 2]), mask)
     };
     let d_lse = only(Extra::GradientOfLse, &d_lse);
     let expected = expected.compute(&Tensors { q: &q, k: &k, v: &v, d_o: &d_o, d_lse: &d_lse });
@@ -146,7 +211,7 @@ fn a_packed_batch_and_its_gradients_are_right() {
     let gradients = Gradients { dq: &mut dq, dk: &mut dk, dv: &mut dv };
     forward.backward().call(saved, (&places_q, &places_k)).run(&stream, gradients).expect("it runs");
     let of = Tensors { q: &q, k: &k, v: &v, d_o: &d_o, d_lse: &[] };
-    let expected = problem(one_after_the_other(&each), true).compute(&of);
+    let expected = problem(one_after_the_other(&each), Mask::Causal).compute(&of);
     for (name, of, expected) in
         [("o", &o, &expected.o), ("dq", &dq, &expected.dq), ("dk", &dk, &expected.dk), ("dv", &dv, &expected.dv)]
     {
@@ -189,7 +254,7 @@ fn keys_in_pages_of_any_size_are_found() {
         let inputs = Inputs { q: &on_q, k: &on_k, v: &on_v };
         Forward::new(shape, DType::Bf16).call(inputs, &table).run(&stream, &mut o, &mut lse).expect("it runs");
         let (sequences, [k, v]) = without_pages(of, page_size, [&k, &v]);
-        let expected = problem(sequences, false).compute(&Tensors { q: &q, k: &k, v: &v, d_o: &q, d_lse: &[] });
+        let expected = problem(sequences, Mask::None).compute(&Tensors { q: &q, k: &k, v: &v, d_o: &q, d_lse: &[] });
         assert_near("o", &stream.clone_dtoh(&o).expect("the kernels ran"), &expected.o);
     }
 }
@@ -243,7 +308,7 @@ fn a_step_appends_its_keys_to_the_pages_and_turns_them_and_the_queries() {
     assert_eq!(stream.clone_dtoh(&on_v).expect("the kernels ran"), v);
     let longer = of.map(|(keys, pages)| (keys + 1, pages));
     let (sequences, [k, v]) = without_pages(&longer, PAGE, [&k, &v]);
-    let expected = problem(sequences, false).compute(&Tensors { q: &q_turned, k: &k, v: &v, d_o: &q, d_lse: &[] });
+    let expected = problem(sequences, Mask::None).compute(&Tensors { q: &q_turned, k: &k, v: &v, d_o: &q, d_lse: &[] });
     assert_near("o", &stream.clone_dtoh(&o).expect("the kernels ran"), &expected.o);
 }
 
