@@ -2,7 +2,13 @@
 // behind named barriers, as the producer and consumer example of PTX's barrier does. See benchmarks/fa3.md.
 //
 //     nvcc -arch=sm_90a -O3 benchmarks/hand_over.cu -o hand_over && ./hand_over && compute-sanitizer --tool racecheck ./hand_over
+//
+// -DPLACES=2: half of the readers wait from another place in the code. 3: all wait from another place the first time.
 #include <cstdio>
+
+#ifndef PLACES
+#define PLACES 1
+#endif
 
 constexpr int kWriters = 32, kReaders = 256, kRounds = 100;
 
@@ -27,7 +33,23 @@ __global__ void hand_over(int *wrong) {
     return;
   }
   arrive_on<4>();
-  for (int i = 0; i < kRounds; ++i) {
+  if (PLACES == 2 && threadIdx.x >= kWriters + kReaders / 2) {
+    for (int i = 0; i < kRounds; ++i) {
+      sync_on<5>();
+      const int4 seen = word;
+      if (i + 1 < kRounds) arrive_on<4>();
+      if (seen.x != i || seen.w != i + 3) atomicAdd(wrong, 1);
+    }
+    return;
+  }
+  if (PLACES == 3) {
+    sync_on<5>();
+    const int4 seen = word;
+    arrive_on<4>();
+    if (seen.x != 0 || seen.w != 3) atomicAdd(wrong, 1);
+  }
+#pragma unroll 1
+  for (int i = PLACES == 3; i < kRounds; ++i) {
     sync_on<5>();
     const int4 seen = word;
     if (i + 1 < kRounds) arrive_on<4>();
