@@ -352,6 +352,26 @@ def test_blocks_have_whole_heads_and_even_shares_of_the_keys_of_others(
 
 
 @pytest.mark.parametrize(
+    ("fields", "blocks", "own", "parts"),
+    [({"batch": 25}, 200, 0, 1), ({"batch": 60}, 240, 2, 1), ({"batch": 4, "seqlen_k": 384}, 128, 0, 4),
+     ({"batch": 20, "seqlen_k": 40}, 160, 0, 1), ({"batch": 25, "head_dim": 128}, 200, 0, 1)],
+)  # fmt: skip
+def test_of_few_keys_a_block_has_whole_heads_or_a_part_of_one(
+    stub: Stub, fields: dict[str, Any], blocks: int, own: int, parts: int
+) -> None:
+    args = forward_args(**{"device": H100, **SHARED, "head_dim": 64, "seqlen_k": 300, **fields})
+    answer, needed, splits = stub.fwd_workspace(args)
+    assert (answer.status, splits, needed == 0) == (Status.OK, parts, parts == 1)
+    assert stub.fwd(args).status is Status.OK
+    (launch,) = stub.launches()
+    assert (launch["kind"], launch["blocks"], launch["own"], launch["rest"]) == ("shares", blocks, own, 0)
+    assert max(own, 1) * launch["tiles"] == parts * (launch["each"] + own * launch["tiles"])
+    lengths = {"cache_seqlens": 0x1000}
+    for more in (lengths, {**lengths, "block_table": 0x2000, "block_table_stride": 2000, "page_size": 16}):
+        assert forward(stub, **{**SHARED, "head_dim": 64, "seqlen_k": 300, **fields, **more})["kind"] != "shares"
+
+
+@pytest.mark.parametrize(
     "fields",
     [{"cache_seqlens": 0x1000}, {"cache_seqlens": 0x1000, "block_table": 0x2000, "block_table_stride": 2000, "page_size": 16},
      {"cu_seqlens_q": 0x1000, "cu_seqlens_k": 0x2000, "total_q": 7, "total_k": 90000}],

@@ -56,9 +56,9 @@ std::int64_t heads_of(const Problem &problem) {
   return std::max<std::int64_t>(std::int64_t{problem.batch} * problem.heads_k, 1);
 }
 
-double bytes_of(const Problem &problem, std::int64_t keys) {
+double bytes_of(std::int32_t head_dim, std::int64_t keys) {
   constexpr double kKeyAndValue = 4.0;  // bytes of an element of each
-  return kKeyAndValue * static_cast<double>(keys) * problem.head_dim;
+  return kKeyAndValue * static_cast<double>(keys) * head_dim;
 }
 
 double microseconds_of_parts(const Problem &problem, std::int64_t sms, const Parts &parts) {
@@ -66,7 +66,7 @@ double microseconds_of_parts(const Problem &problem, std::int64_t sms, const Par
   const std::int64_t tile = problem.head_dim <= 64 ? 32 : 16;
   const std::int64_t tiles = divide_up(problem.seqlen_k, tile);
   const std::int64_t blocks = heads_of(problem) * parts.count;
-  const double longest = bytes_of(problem, divide_up(tiles, parts.count) * tile);
+  const double longest = bytes_of(problem.head_dim, divide_up(tiles, parts.count) * tile);
   const double reading = of_blocks(blocks, longest, rates, sms);
   if (parts.count == 1) {
     return reading + 3.9;
@@ -81,7 +81,7 @@ double microseconds_of_parts(const Problem &problem, std::int64_t sms, const Par
 }
 
 double microseconds_of_unit(const Problem &problem, std::int64_t sms) {
-  return of_blocks(heads_of(problem), bytes_of(problem, problem.seqlen_k), kUnit, sms) + 5.0;
+  return of_blocks(heads_of(problem), bytes_of(problem.head_dim, problem.seqlen_k), kUnit, sms) + 5.0;
 }
 
 // Problems that the rates were measured with.
@@ -178,11 +178,11 @@ Division division_of(const ForwardCall &call, std::int64_t sms) {
   const Seen seen = seen_of(problem);
   const std::int64_t tiles = std::max(1, divide_up(seen.high, tile.keys) - seen.low / tile.keys);
   const std::int64_t heads = heads_of(problem), all = heads * tiles, most = tile.blocks * sms;
-  std::int64_t blocks = std::clamp<std::int64_t>(all / tile.warps, 1, most), own = 0;
+  const bool differ = has_lists(call.args);
+  std::int64_t blocks = std::clamp<std::int64_t>(std::max(all / tile.warps, differ ? 1 : heads), 1, most), own = 0;
   if (all > kMostTiles) {
     return {};
   }
-  const bool differ = has_lists(call.args);
   if (!differ && heads >= blocks) {
     const std::int64_t few = 2 * tile.warps, left = heads % blocks * tiles / blocks;
     own = heads / blocks - (left < few && heads % blocks != 0 ? 1 : 0);
@@ -215,16 +215,79 @@ double microseconds_of_shares(const Problem &problem, std::int64_t sms, const Di
   const double joined = division.most == 1     ? 0.0
                         : joins_inside(division) ? rates.four_parts * ((division.most + 3) / 4)
                                                  : rates.joining + rates.row * division.most * static_cast<double>(rows_of(problem));
-  return rates.start + heads * (bytes_of(problem, seen.high - seen.low) / rates.bytes + rates.head) / all_sms + joined;
+  return rates.start + heads * (bytes_of(problem.head_dim, seen.high - seen.low) / rates.bytes + rates.head) / all_sms + joined;
 }
 
-// Even shares, unless the other way is expected to be faster.
-Division timed_shares(const ForwardCall &call, std::int64_t sms, double microseconds) {
-  constexpr double kSurely = 1.05;
-  const Seen seen = seen_of(call.problem);
-  const Division division = division_of(call, sms);
-  const bool is_slower = microseconds * kSurely < microseconds_of_shares(call.problem, sms, division);
-  return is_slower || seen.high - seen.low < kFewestMeasured ? Division{} : division;
+// What an H200 took where each key head belongs to one block, or to a few that have nothing else (benchmarks/fa4.md).
+struct HeadRates {
+  double start;
+  Rates rates;
+  double joining;
+};
+constexpr HeadRates head_rates_of(std::int32_t head_dim) {
+  return head_dim <= 64    ? HeadRates{2.75, {28.7e3, 43.4e3, 30.8e3, 2}, 1.84}
+         : head_dim <= 128 ? HeadRates{3.2, {26.7e3, 47.8e3, 33.6e3, 2}, 2.14}
+                           : HeadRates{4.6, {35.2e3, 60.6e3, 30.7e3, 1}, 1.26};
+}
+
+struct TimedShares {
+  Division division;
+  double microseconds;
+};
+
+// The best division of so many tiles a head in which no block has a part of one head and something of another: whole heads
+// for each block, or a few blocks for each head. Of more keys than these, even shares are as fast or faster.
+TimedShares by_heads(const Problem &problem, std::int64_t sms, std::int64_t tiles) {
+  constexpr std::int64_t kMostHeads = 8, kMostParts = 4, kMostKeysOfParts = 2048;
+  const std::int64_t most_keys = problem.head_dim <= 64 ? 1024 : 512;
+  const ShareTile tile = share_tile(problem.head_dim);
+  const HeadRates rates = head_rates_of(problem.head_dim);
+  const std::int64_t heads = heads_of(problem);
+  TimedShares best{{}, 1e30};
+  const auto consider = [&](std::int64_t own, std::int64_t parts) {
+    const std::int64_t blocks = heads * parts / own, each = own * tiles / parts;
+    if (heads % own != 0 || tiles % parts != 0 || blocks > tile.blocks * sms || (own > 1 && blocks < sms)) {
+      return;  // to end several heads takes longer than the rates say, where SMs are left over
+    }
+    const double bytes = bytes_of(tile.dim, each * tile.keys);  // a smaller head dim takes as long
+    const double microseconds = rates.start + of_a_wave(blocks, bytes, rates.rates, sms) +
+                                (parts > 1 ? rates.joining : 0.0);
+    if (microseconds < best.microseconds) {
+      const auto number = [](std::int64_t n) { return static_cast<std::int32_t>(n); };
+      best = {{number(blocks), number(tiles), own > 1 ? number(own) : 0, own > 1 ? 0 : number(each), 0, number(parts)},
+              microseconds};
+    }
+  };
+  for (std::int64_t own = 1; own <= kMostHeads && tiles * tile.keys <= most_keys; ++own) {
+    consider(own, 1);
+  }
+  for (std::int64_t parts = 2; parts <= kMostParts && tiles * tile.keys <= kMostKeysOfParts; ++parts) {
+    consider(1, parts);
+  }
+  return best;
+}
+
+// Shares, unless the other way is expected to be faster. Few keys were measured where all sequences have as many, in no pages.
+Division timed_shares(const ForwardCall &call, std::int64_t sms, const Timed &other) {
+  constexpr double kSurely = 1.05, kSurelyByHeads = 1.03;
+  const Problem &problem = call.problem;
+  const Seen seen = seen_of(problem);
+  const Division even = division_of(call, sms);
+  const bool is_few = seen.high - seen.low < kFewestMeasured;
+  const bool is_plain = even.tiles != 0 && !problem.paged() && seen.high > seen.low;
+  if (is_few && !is_plain) {
+    return {};
+  }
+  const double of_even = microseconds_of_shares(problem, sms, even);
+  const bool is_even = is_few ? of_even * kSurely < other.microseconds && !other.parts.in_cluster
+                              : of_even <= other.microseconds * kSurely;
+  if (is_plain) {
+    const TimedShares heads = by_heads(problem, sms, even.tiles);
+    if (heads.microseconds * kSurelyByHeads < (is_even ? of_even : other.microseconds)) {
+      return heads.division;
+    }
+  }
+  return is_even ? even : Division{};
 }
 
 Way made_way(const ForwardCall &call, const DeviceFacts &gpu) {
@@ -237,8 +300,8 @@ Way made_way(const ForwardCall &call, const DeviceFacts &gpu) {
   }
   if (call.args.num_splits != 0) {
     way.parts = with_cluster(call.args.num_splits, blocks_of(problem), sms);
-  } else if (can_share(call, gpu) && is_measured(problem)) {
-    way.shares = timed_shares(call, sms, best.microseconds);
+  } else if (can_share(call, gpu)) {
+    way.shares = timed_shares(call, sms, best);
     way.by_unit = way.by_unit && way.shares.blocks == 0;
   }
   return way;
