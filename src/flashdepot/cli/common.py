@@ -6,7 +6,6 @@ import functools
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -73,6 +72,8 @@ class _Lines(click.HelpFormatter):
     """Help as wide as the terminal. click's has 50 columns at least, and a narrower terminal breaks its lines within words."""
 
     def __init__(self, indent_increment: int = 2, width: int | None = None, max_width: int | None = None) -> None:
+        from shutil import get_terminal_size  # noqa: PLC0415  (a command that is not asked for its help goes without)
+
         super().__init__(indent_increment, width, max_width)
         self.width = min(self.width, max(get_terminal_size().columns - 2, 20))
 
