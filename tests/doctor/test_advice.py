@@ -10,7 +10,9 @@ from msgspec.structs import replace
 from doctor.logs import NO_ENVIRONMENT, RECORD, carried, first, look
 from flashdepot.diagnose.explain import Files, explain
 from flashdepot.diagnose.explain.command import for_windows
+from flashdepot.host import saved_host
 
+WINDOWS = saved_host(Path(__file__).parent / "records" / "windows-11-msvc-2022.json")
 ABI = "undefined symbol: _ZN3c104cuda9SetDeviceEi"
 
 
@@ -94,6 +96,12 @@ def test_a_log_of_windows_or_of_an_amd_machine_gets_commands_of_its_own(log, sai
         ("rm -rf ~/.triton/cache", r"rmdir /s /q %USERPROFILE%\.triton/cache"),
         ("unset A_B CD; pip install 'x<2'", 'set A_B=&& set CD=&& pip install "x<2"'),
         ("nvcc -V; pip install -U x   # newer", "nvcc -V&& pip install -U x   # newer"),
+        (
+            "uv venv && . .venv/bin/activate && uv pip install 'x<2'",
+            r'uv venv&& .venv\Scripts\activate&& uv pip install "x<2"',
+        ),
+        ("NCCL_P2P_DISABLE=1 NCCL_IB_DISABLE=1", "set NCCL_P2P_DISABLE=1&& set NCCL_IB_DISABLE=1"),
+        ("export A=$PWD/c.txt; pip install x", "export A=$PWD/c.txt; pip install x"),
         ("or use a newer release; the older one, too, has it", "or use a newer release; the older one, too, has it"),
         (
             "Update the driver; in a container, that of the host.",
@@ -103,6 +111,21 @@ def test_a_log_of_windows_or_of_an_amd_machine_gets_commands_of_its_own(log, sai
 )
 def test_settings_before_a_command_become_cmds_own(posix: str, windows: str) -> None:
     assert for_windows(posix) == windows
+
+
+def test_a_machine_of_windows_gets_its_own_commands_where_the_log_names_no_system() -> None:
+    log = "RuntimeError: CUDA error: an illegal memory access was encountered\n"
+    assert [command for command in first(log).fix if command.startswith("CUDA_LAUNCH_BLOCKING=1 python")]
+    advice = look(log, WINDOWS).findings[0].fix
+    assert [command for command in advice if command.startswith("set CUDA_LAUNCH_BLOCKING=1&& python")]
+    assert not [command for command in advice if "bin/activate" in command or "export " in command]
+    ubuntu = look(f"Ubuntu 24.04\n{log}", WINDOWS).findings[0].fix
+    assert not [command for command in ubuntu if command.startswith("set ")]
+
+
+def test_a_toolkit_in_a_folder_with_a_blank_is_named_by_a_variable() -> None:
+    advice = look("OSError: CUDA_HOME environment variable is not set.\n", WINDOWS).findings[0].fix
+    assert [command for command in advice if command.startswith("set CUDA_HOME=%CUDA_PATH_V")]
 
 
 def test_a_version_that_stands_in_another_line_is_named() -> None:

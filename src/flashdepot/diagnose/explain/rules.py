@@ -72,24 +72,25 @@ _Phase = Literal["resolve", "fetch", "build", "install", "link", "import", "run"
 class LogRule(msgspec.Struct, frozen=True, eq=False, kw_only=True, forbid_unknown_fields=True):
     """One class of failures, or one case of it: what needs other advice than the rest of the class.
 
-    ``patterns`` show it, in a step of one of its ``phases`` (any, if it does not say), or where the log does not say what ran; ``in_step`` ones only
-    where it does. ``@word@`` in them is a text of ``words`` in ``sentences.toml``. With ``installers`` it must not be another
-    one that began the work. ``likely`` ones only suggest it, where the deciding line was left out of the log: they count when
-    nothing is certain. ``listed`` ones are as often a program's own fault: the class is then listed, and not named.
+    ``id`` is the name of its file. ``patterns`` show it, in a step of one of its ``phases`` (any, if it does not say), or
+    where the log does not say what ran; ``in_step`` ones only where it does. ``@word@`` in them is a text of ``words`` in
+    ``sentences.toml``. With ``installers`` it must not be another one that began the work. ``likely`` ones only suggest it,
+    where the deciding line was left out of the log: they count when nothing is certain. ``listed`` ones are as often a
+    program's own fault: the class is then listed, and not named. A line that an ``ignore`` pattern matches, such as a
+    warning about something that is optional, shows nothing. ``details`` fill in named groups from other lines of the log.
+
     With ``context``, lower-case texts, the rule holds only if one of them is in the log; with ``unless``, only if none is.
     ``@field`` among them stands for all texts of the field that flashdepot is of, ``@errors`` for those of errors that a
-    package's own build raises.
-    ``warns`` says that the tools tell of it by a warning, which shows nothing for certain elsewhere.
-    ``absence`` says that the class is concluded from something that is not there, and so never certain; nor is it where one of its
-    ``unsure`` texts is in the log;
-    ``or_else`` names the classes that it may be instead, the likeliest first. ``of_older_gpus`` says that a GPU that has what the line asks for rules it out.
-    ``hides`` names classes that are consequences of this one, or that a build which came to this one went beyond;
-    ``follows`` the one whose line, where it stands before, has led to this. A line that an ``ignore`` pattern matches, such as
-    a warning about something that is optional, shows nothing.
-    ``details`` fill in named groups from other lines of the log. ``fix`` may have named groups, the package that the
-    line is about, and facts of the host, in braces; ``fix_windows`` and ``fix_amd`` take its place
-    where it does not help on that system or with GPUs of that vendor. Commands of another tool than the log's are left out.
-    ``ours`` says that flashdepot's own library or wheel stands in for what failed.
+    package's own build raises. ``of_older_gpus`` says that a GPU of the log that has what the line asks for rules it out.
+    ``warns`` says that the tools tell of it by a warning, which shows nothing for certain elsewhere. ``absence`` says that
+    the class is concluded from something that is not there, and so never certain; nor is it where one of its ``unsure``
+    texts is in the log. ``or_else`` names the classes that it may be instead, the likeliest first. ``hides`` names classes
+    that are consequences of this one, or that a build which came to this one went beyond; ``follows`` the one whose line,
+    where it stands before, has led to this.
+
+    ``fix`` may have named groups, the package that the line is about, and facts of the host, in braces; ``fix_windows`` and
+    ``fix_amd`` take its place where it does not help on that system or with GPUs of that vendor. Commands of another tool
+    than the log's are left out. ``ours`` says that flashdepot's own library or wheel stands in for what failed.
     """
 
     id: str
