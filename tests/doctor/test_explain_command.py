@@ -32,7 +32,7 @@ def run(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         (
             "I think that flash_attn is not installed.\n",
             4,
-            ["The line that decides is missing", "module-missing: ", "What to do next:"],
+            ["These are your own words", "module-missing: ", "What to do next:"],
         ),
     ],
     ids=["a log", "an unknown log", "a description"],

@@ -116,3 +116,21 @@ def test_the_page_counts_the_classes_and_patterns_that_there_are() -> None:
     rules = [rule for file in files for rule in (file, *file.get("cases", ()))]
     patterns = sum(len(rule.get(kind, ())) for rule in rules for kind in ("patterns", "likely", "listed", "in_step"))
     assert f"There are {len(files)} classes now, with {patterns:,} patterns" in " ".join(PAGE.split())
+
+
+@pytest.mark.parametrize("part", ["first", "second", "third"])
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_sentences_have_the_figures_of_their_answers(part: str, domain: str) -> None:
+    asked = [row for row in rows("explain_sentences.csv") if (row["set"], row["domain"]) == (part, domain)]
+    unknown = sum("unknown" in row["class"].split(" or ") for row in asked)
+    figures = []
+    for answers in ("before", "answer"):
+        as_answered = [{**row, "answer": row[answers]} for row in asked if row[answers]]
+        right, wrong = sum(map(is_right, as_answered)), len(wrong_of(as_answered))
+        figures.append(
+            f"{share(right, len(asked))} | {share(wrong, len(asked))}" if as_answered else "written with it | "
+        )
+    assert (
+        f"| {part} | {DOMAINS[domain]} | {len(asked)} | {unknown} | {' | '.join(figures)} |".replace("  |", " |")
+        in PAGE
+    )

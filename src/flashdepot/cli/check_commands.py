@@ -184,7 +184,7 @@ def _undecided(report: LogReport) -> str:
 
 def _possible(report: LogReport) -> Iterator[str]:
     """What may be the cause, numbered: what was found in full, the rest with a command; and its line, where another was named."""
-    found = report.findings
+    found = report.findings or report.described[: int(report.sentence)]
     for number, (cause, fix) in enumerate(report.each_possible(), 1):
         where = "" if found and cause.line == found[0].line else f" (line {cause.line.number})"
         yield f"  {number}. {cause.id}: {cause.title}{where}"
@@ -193,6 +193,9 @@ def _possible(report: LogReport) -> Iterator[str]:
 
 def _described(report: LogReport) -> str:
     """What a person or a warning speaks of, and the earliest error lines."""
+    if report.sentence:
+        said = "It may be, the likeliest first:" if report.described else "They do not say why it fails."
+        return "\n".join([f"These are your own words, and no program's. {said}", *_possible(report)])
     lines = ["No rule knows this log."]
     if report.described:
         lines = [

@@ -150,6 +150,19 @@ def package_of(line: str, step: Step | None) -> Package | None:
     return named(step.package) if step and step.package else None
 
 
+def package_in(sentence: str) -> Package | None:
+    """The package that a person's sentence names, in one word or in two; torch, which most are about, only where no other is."""
+    words = re.findall(r"[A-Za-z][\w-]*", sentence.lower())
+    pairs = zip(words, [*words[1:], ""], strict=False)
+    spelled = [name for one, other in pairs for name in (f"{one}-{other}", one + other, one)]
+    spelled = [other for name in spelled for other in (name, name.replace("attention", "attn"))]
+    found = [known for name in spelled if (known := _by_name().get(name.replace("_", "-")) or _table().get(name))]
+    return next((package for package in found if package.name not in _GENERAL), found[0] if found else None)
+
+
+_GENERAL = frozenset({"torch", "transformers", "numpy", "setuptools"})
+
+
 def how_to_install(module: str) -> str:
     """The command that brings a module: the table's for its package, else pip's, with its name only where that is known to be the package's."""
     top = module.partition(".")[0]

@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from flashdepot.diagnose.explain import machine
+from flashdepot.diagnose.explain.asked import asked_in, sentence_of
 from flashdepot.diagnose.explain.hint import HINT, NO_HINT, OF_A_TOOL, Line
 from flashdepot.diagnose.explain.lines import Chunk
 from flashdepot.diagnose.explain.machine import MachineFacts, Package, package_of
@@ -28,6 +29,9 @@ _EXAMINED = 1000
 
 _HINTS = 40
 """How many lines are kept in which a tool says what would fix it."""
+
+_ASKED = 4
+"""How many classes are named that a person's sentence may mean."""
 
 _FLASH = "flash"
 _CANDLE = "candle"
@@ -66,6 +70,7 @@ class RuleOutcome(msgspec.Struct, frozen=True):
     decided: bool = True
     hints: tuple[Line, ...] = ()
     candle: bool = False
+    sentence: bool = False
 
     @property
     def cargo(self) -> bool:
@@ -125,6 +130,7 @@ class _Search:
     def __post_init__(self) -> None:
         self._open = list(self.rules)
         self._seen: set[str] = set()
+        self._sentence = b""
         self._before = b""
         self._package: Package | None = None
         self._gave_up = 0
@@ -135,6 +141,7 @@ class _Search:
         self.story.begin(command)
 
     def look_at(self, chunk: Chunk) -> None:
+        self._sentence = b"" if self._before else chunk.text
         possible, texts = self._screen.possible(chunk.lowered)
         self._seen |= texts
         piece = Piece(chunk, self.story.read(chunk), self._before, possible, Passages(chunk.text))
@@ -170,12 +177,16 @@ class _Search:
             [hits[rule] for rule in self.rules if rule in hits and self._holds(hits[rule])] for hits in kinds
         )
         hits = _in_order([hit for hit in found if hit.rule.rank != SYMPTOM] or likely or found)
+        sentence = "" if self.errors or self.reports else sentence_of(self._sentence)
+        named = machine.package_in(sentence)
+        asked = {rule.id: _asked(rule, sentence, named) for rule in asked_in(sentence, self.rules)[:_ASKED]}
+        spoken_of = (*asked.values(), *(hit for hit in _in_order(described) if hit.rule.id not in asked))
         windows, amd = (not self._seen.isdisjoint(texts) for texts in (WINDOWS_SIGNS, AMD_SIGNS))
         return RuleOutcome(
             tuple(
                 replace(
                     hit,
-                    package=package_of(hit.line.text, hit.step),
+                    package=package_of(hit.line.text, hit.step) or named,
                     certain=hit.certain and hit.rule.rank != SYMPTOM and self._seen.isdisjoint(hit.rule.unsure),
                 )
                 for hit in hits
@@ -187,10 +198,11 @@ class _Search:
             amd,
             _FLASH in self._seen,
             self._package,
-            described=() if hits else _in_order(described),
+            described=() if hits else spoken_of,
             decided=bool(self.errors) or not self.reports,
             hints=tuple(self.hints),
             candle=_CANDLE in self._seen,
+            sentence=sentence != "",
         )
 
     def _place(self) -> None:
@@ -273,6 +285,11 @@ class _Search:
                 self.hints.append(replace(line, text=f"{line.text} {piece.line_below(found)}".rstrip()))
             if len(self.hints) == _HINTS:
                 return
+
+
+def _asked(rule: LogRule, sentence: str, package: Package | None) -> Hit:
+    """A class that a person's own sentence may mean."""
+    return Hit(rule, Line(1, sentence.partition("\n")[0]), {}, package, certain=False, described=True)
 
 
 def _in_order(hits: Sequence[Hit]) -> tuple[Hit, ...]:

@@ -78,7 +78,7 @@ class LogReport(msgspec.Struct, frozen=True):
     where nothing was found, ``described``, of which only a person's words or a warning speak. ``steps`` is the log as the story of its commands, ``facts`` what it says of its machine.
     ``next_steps`` are commands and advice for a log whose cause is not certain, and empty otherwise. ``decided`` is false
     where every error line only says that something failed. ``hints`` are the lines next to the one that decides in which the
-    tool itself says what would fix it.
+    tool itself says what would fix it. ``sentence`` is true of a person's own words, which are all that there is.
     """
 
     findings: tuple[Cause, ...]
@@ -90,6 +90,7 @@ class LogReport(msgspec.Struct, frozen=True):
     hints: tuple[Line, ...] = ()
     steps: tuple[Step, ...] = ()
     facts: MachineFacts = msgspec.field(default_factory=MachineFacts)
+    sentence: bool = False
 
     def __repr__(self) -> str:
         return f"<LogReport {self.status}: {', '.join(finding.id for finding in self.findings) or 'no cause'}>"
@@ -147,6 +148,7 @@ def make_report(outcome: RuleOutcome, shell: UserShell) -> LogReport:
         hints=shown,
         steps=outcome.steps,
         facts=outcome.facts,
+        sentence=outcome.sentence,
     )
     if report.certain:
         return report
@@ -196,8 +198,16 @@ def _next_steps(outcome: RuleOutcome, shell: UserShell) -> tuple[str, ...]:
         steps.append(LINK)
     elif package in OURS and outcome.amd:
         steps.append(_FOR_AMD)
-    elif package in OURS and not outcome.run and outcome.facts.can_run_ours:
+    elif (
+        package in OURS
+        and not outcome.run
+        and outcome.facts.can_run_ours
+        and not (outcome.sentence and outcome.described)
+    ):
         steps.append(f"flashdepot install   # in place of {package}: ready-made kernels, nothing to build")
+    if outcome.sentence:
+        again = "THE_COMMAND 2>&1 | flashdepot explain -   # what the command prints says more than words about it"
+        return (*steps, again, "flashdepot doctor   # what stands in the way on this machine")
     steps += _again(outcome, shell, package)
     steps.append(f"flashdepot explain {log}; flashdepot doctor   # the new log, and what stands in the way here")
     line = "the first line above" if outcome.decided and outcome.errors else f"the first error of {log}"

@@ -26,16 +26,16 @@ class _Sentence(msgspec.Struct, frozen=True):
         """Its patterns for one thing, or for several by their names."""
         things = thing if isinstance(thing, Mapping) else {self.of[0]: thing}
         words = {**common, **self.words, **things}
-        return [_filled(pattern, words) for pattern in self.patterns]
+        return [filled(pattern, words) for pattern in self.patterns]
 
 
-def _filled(text: str, words: Mapping[str, str]) -> str:
+def filled(text: str, words: Mapping[str, str]) -> str:
     """A pattern with other texts in place of their names between two ``@``; :raises ValueError: for a name of no text."""
 
     def named(found: re.Match[str]) -> str:
         if found[1] not in words:
             raise ValueError(f"@{found[1]}@ is not a word of sentences.toml")
-        return _filled(words[found[1]], words)
+        return filled(words[found[1]], words)
 
     return re.sub(r"@(\w+)@", named, text)
 
@@ -51,7 +51,11 @@ class Sentences(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     machine: Mapping[str, str]
     machine_signs: Mapping[str, str]
     rows: Mapping[str, tuple[tuple[str, str], ...]]
+    notions: Mapping[str, str]
 
+
+PACKAGE = "package"
+"""The notion of any package that is known by its name; the others are texts of ``sentences.toml``."""
 
 SENTENCES = msgspec.convert(read_toml(Path(__file__).with_name("sentences.toml")), Sentences)
 WINDOWS_SIGNS, AMD_SIGNS, INSTALL_SIGNS = (SENTENCES.signs[name] for name in ("windows", "amd", "installs"))
@@ -76,7 +80,8 @@ class LogRule(msgspec.Struct, frozen=True, eq=False, kw_only=True, forbid_unknow
     where the log does not say what ran; ``in_step`` ones only where it does. ``@word@`` in them is a text of ``words`` in
     ``sentences.toml``. With ``installers`` it must not be another one that began the work. ``likely`` ones only suggest it,
     where the deciding line was left out of the log: they count when nothing is certain. ``listed`` ones are as often a
-    program's own fault: the class is then listed, and not named. A line that an ``ignore`` pattern matches, such as a
+    program's own fault: the class is then listed, and not named; so it is for a person who writes of all ``notions`` of
+    ``sentences.toml`` that a row of ``asked`` has. A line that an ``ignore`` pattern matches, such as a
     warning about something that is optional, shows nothing. ``details`` fill in named groups from other lines of the log.
 
     With ``context``, lower-case texts, the rule holds only if one of them is in the log; with ``unless``, only if none is.
@@ -106,6 +111,7 @@ class LogRule(msgspec.Struct, frozen=True, eq=False, kw_only=True, forbid_unknow
     in_step: _Patterns = ()
     likely: _Patterns = ()
     listed: _Patterns = ()
+    asked: tuple[str, ...] = ()
     details: _Patterns = ()
     ignore: _Patterns = ()
     context: _Texts = ()
@@ -160,12 +166,15 @@ class LogRule(msgspec.Struct, frozen=True, eq=False, kw_only=True, forbid_unknow
         """
         if data.get("rank") not in RANKS:
             raise ValueError(f"rank {data.get('rank')!r} is not one of {', '.join(RANKS)}")
+        for name in {word.lstrip("!") for row in data.get("asked", ()) for word in row.split()} - {PACKAGE}:
+            if name not in SENTENCES.notions:
+                raise ValueError(f"{name} is not a notion of sentences.toml")
         fields = {name: value for name, value in data.items() if name not in SENTENCES.sentences}
         fields["rank"] = RANKS.index(data["rank"])
         fields["patterns"] = [*data.get("patterns", ()), *_sentences(data)]
         for name in ("context", "unless"):
             fields[name] = [text for item in data.get(name, ()) for text in _texts(item)]
-        return msgspec.convert(fields, cls, dec_hook=lambda _, text: Pattern.parse(_filled(text, SENTENCES.words)))
+        return msgspec.convert(fields, cls, dec_hook=lambda _, text: Pattern.parse(filled(text, SENTENCES.words)))
 
 
 def _texts(item: str) -> tuple[str, ...]:
