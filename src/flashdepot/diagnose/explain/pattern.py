@@ -20,7 +20,7 @@ try:
     import re2
 except ImportError as error:
     raise MissingToolError(
-        "'explain' needs google-re2, which is not installed; it has wheels for Python 3.10 to 3.14.",
+        f"'explain' needs google-re2, and it cannot be imported: {error}. It has wheels for Python 3.10 to 3.14.",
         hint="Install flashdepot under one of them. With uv, in its clone: uv tool install --python 3.14 .",
     ) from error
 
