@@ -396,3 +396,45 @@ def test_a_package_is_named_only_where_it_is_known_to_have_the_module(log: str, 
     fix = look(log).findings[0].fix
     assert fix[0].startswith(command)
     assert not any(f"install {name}" in step or f"-U {name}" in step for step in fix for name in ("my_ops", "utils"))
+
+
+@pytest.mark.parametrize(
+    ("log", "first"),
+    [
+        (
+            (
+                "$ uv run train.py\n"
+                "warning: `VIRTUAL_ENV=envs/a` does not match the project environment path `.venv` and will be ignored; "
+                "use `--active` to target the active environment instead\n"
+                "ModuleNotFoundError: No module named 'tqdm'\n"
+            ),
+            "uv run --active train.py",
+        ),
+        (
+            (
+                "AttributeError: module 'numpy' has no attribute 'float'.\n"
+                "    https://numpy.org/devdocs/release/1.20.0-notes.html#deprecations. Did you mean: 'cfloat'?\n"
+            ),
+            "pip install 'numpy<1.24'",
+        ),
+        (
+            (
+                "$ python.exe -m pip install triton==3.1.0\n"
+                "ERROR: Could not find a version that satisfies the requirement triton==3.1.0 (from versions: none)\n"
+                "ERROR: No matching distribution found for triton==3.1.0\n"
+            ),
+            "pip install triton-windows",
+        ),
+    ],
+    ids=["an option of uv run", "a suggestion of Python", "triton on Windows"],
+)
+def test_the_first_command_is_the_one_that_helps(log: str, first: str) -> None:
+    report = explain(io.BytesIO(log.encode()))
+    fixes = (report.findings or report.possible)[0].fix
+    assert fixes[0].startswith(first)
+
+
+def test_the_file_that_makes_a_folder_a_package_is_not_renamed() -> None:
+    log = "ImportError: cannot import name '_C' from partially initialized module 'fa' (/src/fa/fa/__init__.py)\n"
+    report = explain(io.BytesIO(log.encode()))
+    assert not any("my___init__" in fix for cause in report.possible for fix in cause.fix)

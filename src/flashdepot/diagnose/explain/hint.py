@@ -59,6 +59,11 @@ class Line(msgspec.Struct, frozen=True):
     text: str
 
 
+_OF_UV_RUN = re.compile(
+    r"^uv run((?: \S+)+?)( --(?:active|no-active|extra|group|all-extras|frozen|isolated|with)(?: \w+)?)$"
+)
+
+
 def near(hints: Sequence[Line], *numbers: int) -> tuple[Line, ...]:
     """The hints that stand close to one of the lines of these numbers."""
     return tuple(hint for hint in hints if any(n - _ABOVE <= hint.number <= n + _BELOW for n in numbers))
@@ -98,13 +103,18 @@ def _command(text: str, again: str, edit: Edit, carried: Callable[[str], str]) -
             if not SAFE.fullmatch(groups["command"]) or _RISKY.search(groups["command"]):
                 return ""
         try:
-            filled = command.format(**groups, again=again)
+            filled = _with_option_first(command.format(**groups, again=again))
         except KeyError:
             return ""  # the line has not what the command is for
         if _UNFILLED.search(code_of(filled)):
             return ""
         return carried(filled if "   # " in filled else f"{filled}{AS_SAID}")
     return ""
+
+
+def _with_option_first(command: str) -> str:
+    """A command of ``uv run`` with an option of uv's own behind it: what follows the program's name is the program's."""
+    return _OF_UV_RUN.sub(r"uv run\2\1", command)
 
 
 @lru_cache(maxsize=256)
