@@ -16,6 +16,7 @@ from itertools import takewhile
 from os.path import normpath
 from pathlib import Path
 
+from flashdepot.diagnose.explain.machine import is_published, named
 from flashdepot.diagnose.explain.project import ProjectFiles
 
 _ASKED = ("*.in", "requirements*.txt", "requirements/*.txt", "pyproject.toml")
@@ -81,6 +82,26 @@ class Edits(ProjectFiles):
         option = re.escape(groups.get("option", ""))
         words = re.compile(rf"(?<![\w-]){re.escape(old)}(?:{option})?(?![\w=-])")
         return self.written(words, new, f"{new} in place of {old}" if new else f"without {old}")
+
+    def _either(self, given: str, groups: Mapping[str, str]) -> str:
+        """An extra of the project that was asked for as a group, or a group as an extra.
+
+        :param given: the table that has those of the other kind, the option that was used, and the one to use.
+        """
+        table, used, other = given.split()
+        if groups["name"] not in self.keys(f"pyproject.toml:{table}", {}):
+            return ""
+        words = re.compile(rf"{used}[ =]{re.escape(groups['name'])}(?![\w-])")
+        return self.written(words, f"{other} {groups['name']}", f"{groups['name']} is of {table}")
+
+    def _script(self, _given: str, groups: Mapping[str, str]) -> str:
+        """A module that a script with a header of its own does not ask for: uv runs it without the project's environment."""
+        script = re.match(r"uv run (?:--script )?([\w./-]+\.py)\b", self.failed)
+        if not script or "# /// script" not in self.files.text(script[1]) or not is_published(groups["module"]):
+            return ""
+        return (
+            f"uv add --script {script[1]} {named(groups['module']).name}   # the script's own header has what it needs"
+        )
 
     def _include(self, _given: str, groups: Mapping[str, str]) -> str:
         """A header that a file needs and does not include: in the file, or, where it is another's, for every file."""
