@@ -56,7 +56,7 @@ MARCH = "cc1plus: note: valid arguments to '-march=' switch are: nocona znver1 n
         ("requirements.txt", "--extra-index-url x\n", "conda install --file requirements.txt", "PluginError: Failed to parse environment specification from file: requirements.txt contains an invalid matchspec '--extra-index-url x'\n", "uv venv --allow-existing && . .venv/bin/activate && uv pip install -r requirements.txt "),
         ("CMakeLists.txt", "project(x)\n", "cmake -B build", 'CMake Error at CMakeLists.txt:5 (target_link_libraries):\n  Target "x" links to:\n\n    Threads::Threads\n\n  but the target was not found.  Possible reasons include:\n', "sed -i.bak '/^ *project *(/a find_package(Threads REQUIRED)' CMakeLists.txt"),
         ("Makefile", "HOSTCXX = g++-10\n", "make", "g++-10: No such file or directory\nnvcc fatal   : Failed to preprocess host compiler properties.\n", "sed -i.bak '1s|.*|HOSTCXX = g++|' Makefile"),
-        ("my/Cargo.toml", "", "cargo run", "error: current package believes it's in a workspace when it's not:\ncurrent:   @/my/Cargo.toml\nworkspace: @/Cargo.toml\n", "printf '\\n[workspace]\\n' >> @/my/Cargo.toml"),
+        ("my/Cargo.toml", "", "cargo run", "error: it is in no workspace:\ncurrent:   @/my/Cargo.toml\nworkspace: @/Cargo.toml\n", "printf '\\n[workspace]\\n' >> @/my/Cargo.toml"),
         ("bench.py", "# /// script\n# dependencies = []\n# ///\nimport tqdm\n", "uv run bench.py", "ModuleNotFoundError: No module named 'tqdm'\n", "uv add --script bench.py tqdm"),
         ("uv.lock", "", "uv sync", "error: Failed to download `fa==2`\n  cause: Hash mismatch for `fa==2`\n", "uv lock --upgrade-package fa "),
     ],

@@ -48,9 +48,7 @@ class HeldLock:
             with contextlib.suppress(OSError):
                 self._path.unlink()
         else:  # before others have it, so that two do not hold two files of one name
-            with contextlib.suppress(
-                OSError
-            ):  # one that stays, as where a server of files fails, is nobody's work lost
+            with contextlib.suppress(OSError):  # a file that stays, as on a failing file server, loses nobody's work
                 self._path.unlink()
             self.release()
 
