@@ -23,6 +23,7 @@ flashdepot explain -- pip install flash-attn --no-build-isolation
 pip install flash-attn 2>&1 | flashdepot explain -
 flashdepot explain build.log --host node.json
 flashdepot explain "ImportError: libcudart.so.12: cannot open shared object file"
+flashdepot explain "flash-attn hangs at building wheel"
 ```
 
 `explain` reads the log of a build, installation, link or run, and prints the cause and the commands that fix it on this machine, or on
@@ -37,6 +38,8 @@ the machine of a record (`--host`).
 - If the log leaves several causes possible, `explain` lists them, and says how to get the line that decides.
 - If no rule knows the log, it prints the earliest error lines and exits with 4. It does the same, with what is possible, if an error is
   only mentioned: in a person's text, a guide, or source code that nobody ran.
+- A sentence of your own, with no program's words in it, is answered by what it may mean. With the log the answer is
+  [right more often](../benchmarks/explain.md#a-sentence-instead-of-a-log).
 - `--steps` shows how it read the log.
 
 It knows these {count} failures. Causes come before consequences. The page shows the first thing to do for each; `explain` prints

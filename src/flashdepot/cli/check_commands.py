@@ -86,6 +86,7 @@ class _LogOrCommand(Verb):
     "flashdepot explain -- pip install flash-attn --no-build-isolation",
     "flashdepot explain build.log",
     'flashdepot explain "ImportError: libcudart.so.12: cannot open shared object file"',
+    'flashdepot explain "flash-attn hangs at building wheel"',
     "pip install flash-attn 2>&1 | flashdepot explain -",
     "flashdepot explain build.log --host node.json --json",
     "flashdepot explain                     (the last failed compile of the depot)",
