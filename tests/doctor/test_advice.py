@@ -305,7 +305,7 @@ def test_a_setting_of_a_command_is_one_of_the_failed_command_too(tmp_path: Path)
         ("CMake Error: The current CMakeCache.txt directory /a/b/CMakeCache.txt is different than /c", "rm -rf /a/b/CMakeCache.txt "),
         ("make: *** No targets specified and no makefile found.  Stop.", "cmake -S . -B build && "),
         ("bash: 2: No such file or directory", "the same command with its requirement in quotation marks"),
-        ("ERROR: Invalid requirement: \"'x==1'\": Expected package name at the start", 'python -m pip install "x==1"'),
+        ("ERROR: Invalid requirement: \"'x[a]<1'\": Expected package name at the start", 'python -m pip install "x[a]<1"'),
         ("No executables are provided by package `x`; removing tool\nerror: Failed to install entrypoints", "uv pip install x "),
         ("ninja: error: manifest 'build.ninja' still dirty after 100 tries", "find . -newermt now -exec touch {} "),
         ("pyproject.toml changed significantly since poetry.lock was last generated. Run `poetry lock`", "poetry lock && "),
