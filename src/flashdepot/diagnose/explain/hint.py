@@ -47,7 +47,7 @@ _RISKY = re.compile(
     r"://|\bgit\+|\s@\s|^(?:sudo )?git (?!(?:submodule|lfs|fetch|pull|stash|add|init|restore|checkout|config --global --add safe)\b)|^uv(?:x| tool| run)\b|\bcargo run\b"
 )
 """What a log must not talk anybody into: other people's addresses, and what runs a program of the log's choice."""
-_AS_IT_IS = ("command", "option", "setting", "requirement")
+_AS_IT_IS = ("command", "option", "setting", "in_quotes")
 """What stands in a command as the log has it: it is several words, which are checked."""
 _UNFILLED = re.compile(r" (?:PACKAGE|NAME)\b|\.\.\.|[-=~<>+]$|(?<!--fix-broken )install(?: -\S+)*$|=[A-Z]$")
 
