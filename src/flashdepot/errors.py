@@ -6,13 +6,29 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import ClassVar
 
+_OF_OTHERS = {
+    "float16": "fp16", "half": "fp16", "bfloat16": "bf16", "fp8": "e4m3", "backward": "bwd", "decode": "splitkv",
+    "x86_64-unknown-linux-gnu": "linux-x86_64", "aarch64-unknown-linux-gnu": "linux-aarch64",
+    "x86_64-pc-windows-msvc": "windows-x86_64", "win_amd64": "windows-x86_64",
+}  # fmt: skip
+"""Words of PyTorch, Rust and wheel tags, and what they are here."""
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A sentence, after a space, with the one of some known words that was probably meant; empty where none is near."""
+
+def nearest(word: str, known: Iterable[str], like: float = 0.6) -> str:
+    """The one of some known words that was probably meant; empty where none is near.
+
+    :param like: how much of the two must be the same, from 0 to 1.
+    """
     from difflib import get_close_matches  # noqa: PLC0415  (only a mistake pays for it)
 
-    near = get_close_matches(word, list(known), 1)
-    return f" Did you mean '{near[0]}'?" if near else ""
+    lower = {one.lower(): one for one in known}
+    meant = _OF_OTHERS.get(word.lower(), "")
+    return lower.get(meant) or next((lower[one] for one in get_close_matches(word.lower(), lower, 1, like)), "")
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A sentence, after a space, with the :func:`nearest` of some known words; empty where none is."""
+    return f" Did you mean '{near}'?" if (near := nearest(word, known)) else ""
 
 
 class FlashdepotError(Exception):
@@ -32,15 +48,23 @@ class FlashdepotError(Exception):
 
 
 class UsageError(FlashdepotError):
-    """An option, a name or a project file that cannot be understood."""
+    """An option, a name or a project file that cannot be understood.
+
+    :param meant: a word that is wrong, and the one that was probably meant, where both are known.
+    """
 
     exit_code = 2
+
+    def __init__(self, message: str, *, hint: str = "", meant: tuple[str, str] = ("", "")) -> None:
+        super().__init__(message, hint=hint)
+        self.meant = meant
 
 
 def not_one_of(word: str, what: str, known: Iterable[str], *, hint: str = "") -> UsageError:
     """What to raise for a word that is not one of some known ones: ``what`` they are, with its article."""
     words = list(known)
-    return UsageError(f"'{word}' is not {what}: there are {', '.join(words)}.{did_you_mean(word, words)}", hint=hint)
+    said = f"'{word}' is not {what}: there are {', '.join(words)}.{did_you_mean(word, words)}"
+    return UsageError(said, hint=hint, meant=(word, nearest(word, words)))
 
 
 class MissingToolError(FlashdepotError):

@@ -113,7 +113,6 @@ def test_help_is_a_command_too() -> None:
             marks=posix("nvcc that flashdepot could start"),
         ),
         (["get", "--dtypes", "int8", "--dtypes", "bf16"], 2, "'int8' is not a dtype"),
-        (["remote", "list"], 2, "No such command 'list'. Did you mean 'ls'?"),
         (["keys", "new", "--name", "me"], 2, "No such option '--name'.\n"),
         (["depot", "pull", "--arch", "90"], 4, "whom you trust, 'flashdepot keys ls'"),
         (["catalog", "ls", "--cuda", "12.8"], 2, "No such option"),
@@ -145,16 +144,15 @@ def test_a_driver_below_the_floor_is_refused_with_the_way_out(driver, way_out, t
 @pytest.mark.parametrize(
     ("word", "said"),
     [
-        ("candle", "No such command 'candle'. Did you mean 'flashdepot link candle'?"),
-        ("push", "No such command 'push'. Did you mean 'flashdepot depot push'?"),
-        ("instal", "No such command 'instal'. Did you mean 'install'?"),
-        ("sing", "No such command 'sing'. There are install, resolve,"),
-        ("uninstall", "No such command 'uninstall'. What was installed is removed with: pip uninstall flash-attn"),
-        ("farm", "No such command 'farm'. It is an option: flashdepot build --farm ADDRESS"),
+        ("candle", "flashdepot link candle"),
+        ("push", "flashdepot depot push"),
+        ("instal", "flashdepot install"),
+        ("sing", "There are install, resolve,"),
+        ("farm", "It is an option: flashdepot build --farm ADDRESS"),
     ],
 )
 def test_a_wrong_command_gets_the_right_one_of_its_group_too(word, said) -> None:
-    assert said in flashdepot(word).stderr
+    assert f"error: No such command '{word}'.\n  {said}" in flashdepot(word).stderr
 
 
 @pytest.mark.parametrize("group", [[], ["depot"]])

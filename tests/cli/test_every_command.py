@@ -73,29 +73,6 @@ def test_words_of_another_program_may_be_empty() -> None:
     assert flashdepot_here("explain", "-q", "--", "test", "", "=", "").returncode == 0
 
 
-@pytest.mark.parametrize(
-    ("line", "meant"),
-    [
-        ("depot lst", "ls"),
-        ("link carg", "cargo"),
-        ("catalog updat", "update"),
-        ("get --profil quick", "--profile"),
-        ("get --profile quik", "quick"),
-        ("get --passes fw", "fwd"),
-        ("get --features drop_out", "dropout"),
-        ("get --target linux-arm64", "linux-aarch64"),
-        ("resolve --source oficial", "official"),
-        ("catalog ls --source oficial", "official"),
-        ("doctor instal", "install"),
-        ("build --build alwys", "always"),
-    ],
-)
-def test_the_word_that_was_probably_meant_is_suggested(line, meant, tmp_path) -> None:
-    done = flashdepot_here(*line.split(), cwd=tmp_path, FLASHDEPOT_HOME=str(tmp_path / "depot"))
-    assert done.returncode == 2
-    assert f"Did you mean '{meant}'?" in done.stderr
-
-
 @pytest.mark.parametrize("words", ["--json depot path", "depot --json path", "depot path --json"])
 def test_a_common_option_stands_before_the_command_or_after_it(words, tmp_path) -> None:
     done = flashdepot_here(*words.split(), FLASHDEPOT_HOME=str(tmp_path))
@@ -104,8 +81,7 @@ def test_a_common_option_stands_before_the_command_or_after_it(words, tmp_path) 
 
 def test_an_option_in_the_wrong_place_or_a_wrong_word_has_no_traceback() -> None:
     done = flashdepot_here("-v", "--profile", "quick", "get")
-    expected = "error: No such option '--profile'. A command's options come after it: flashdepot COMMAND --profile\n"
-    assert done.stderr.startswith(expected)
+    assert done.stderr == "error: No such option '--profile'.\n  flashdepot get -v --profile quick\n"
     assert "cannot run" in flashdepot_here("get", "--arch", "75", "-v").stderr
 
 

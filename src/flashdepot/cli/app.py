@@ -19,7 +19,7 @@ import click
 from flashdepot import __version__
 from flashdepot.cli.common import COMMON_OPTIONS, HelpContext
 from flashdepot.cli.output import answer, as_bytes, complain, finish_answer, print_json, show
-from flashdepot.errors import ConsentError, FlashdepotError, MissingToolError, UsageError, did_you_mean
+from flashdepot.errors import ConsentError, FlashdepotError, MissingToolError, UsageError, did_you_mean, nearest
 from flashdepot.files.disk import explain_disk_error
 from flashdepot.model.limits import joined
 
@@ -40,9 +40,9 @@ def table_of(**modules: str) -> CommandTable:
 
 
 class Commands(click.Group):
-    """A group that gives every command :data:`COMMON_OPTIONS`, and suggests the name that a wrong one is near to.
+    """A group that gives every command :data:`COMMON_OPTIONS`.
 
-    The options may stand before the command too, and ``help COMMAND`` is ``COMMAND --help``. A command starts with only the
+    The options may stand before the command too, and ``help COMMAND`` and ``--help COMMAND`` are ``COMMAND --help``. A command starts with only the
     imports that it needs: ``pkg-config`` is ``pkg_config`` in its module.
 
     :param sections: its commands, by the titles that they stand under in the help; none where they were added to it.
@@ -68,7 +68,8 @@ class Commands(click.Group):
                 name = word.rstrip("=") or (before if before.startswith("-") else "")
                 empty = f"The value of {name} is empty." if name else "One of the words is empty."
                 raise UsageError(empty, hint="Is a variable not set? Name the value, or leave it out.")
-        return super().parse_args(ctx, [*args[1:], "--help"] if args[:1] == ["help"] else args)
+        asks = args[:1] == ["help"] or (len(args) > 1 and args[0] in ctx.help_option_names)
+        return super().parse_args(ctx, [*args[1:], "--help"] if asks else args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names, in the order of the table."""
@@ -90,12 +91,8 @@ class Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command that is called; :raises UsageError: when none has that name."""
-        known = self.list_commands(ctx)
-        if args and args[0] not in known and not args[0].startswith("-"):
-            word = "ls" if args[0] == "list" else args[0]
-            near = _OF_OTHERS.get(word) or self._in_groups(ctx, word) or did_you_mean(word, known)
-            suggestion = near or f" There are {', '.join(known)}."
-            raise click.UsageError(f"No such command '{args[0]}'.{suggestion}", ctx)
+        if args and args[0] not in self.list_commands(ctx) and not args[0].startswith("-"):
+            raise click.UsageError(f"No such command '{args[0]}'.", ctx)
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
@@ -125,20 +122,6 @@ class Commands(click.Group):
         _, line = self._table.get(name, ("", ""))
         command = None if line else self.get_command(ctx, name)
         return command.get_short_help_str(limit=1000) if command is not None else line
-
-    def _in_groups(self, ctx: click.Context, word: str) -> str:
-        commands = [self.get_command(ctx, name) for name in self.list_commands(ctx)]
-        groups = [command for command in commands if isinstance(command, click.Group)]
-        found = [f"'{ctx.command_path} {group.name} {word}'" for group in groups if word in group.list_commands(ctx)]
-        return f" Did you mean {' or '.join(found)}?" if found else ""
-
-
-_OF_OTHERS = {
-    "version": " It is an option: flashdepot --version",
-    "farm": " It is an option: flashdepot build --farm ADDRESS",
-    "uninstall": " What was installed is removed with: pip uninstall flash-attn",
-}
-"""What is said of a command that other tools have."""
 
 
 _INTERRUPTED = 130
@@ -277,13 +260,10 @@ def _in_plain_words(error: Exception) -> FlashdepotError:
         return ConsentError(
             error.message, hint=f"To compile it: {joined(['flashdepot', *words, '-y'])}", smaller=error.smaller
         )
+    if isinstance(error, (UsageError, click.ClickException)):
+        return _with_what_was_meant(error)
     if isinstance(error, FlashdepotError):
         return error
-    if isinstance(error, click.ClickException):
-        context = error.ctx if isinstance(error, click.UsageError) else None
-        command = context.command_path if context is not None else "flashdepot"
-        meant = _as_meant(error.message, context) if context is not None else ""
-        return UsageError(_with_a_suggestion(error, context), hint=meant or f"What it takes: {command} --help")
     if isinstance(error, OSError) and (explained := explain_disk_error(error, None)) is not None:
         return explained
     if isinstance(error, (NotADirectoryError, IsADirectoryError, FileExistsError)) and error.filename:
@@ -301,38 +281,22 @@ def _in_plain_words(error: Exception) -> FlashdepotError:
     )
 
 
-def _with_a_suggestion(error: click.ClickException, context: click.Context | None) -> str:
-    """What click says of a wrong word, with the one that was probably meant."""
-    if isinstance(error, click.NoSuchOption) and context is not None:
-        words = [word for parameter in context.command.params for word in parameter.opts]
-        known = [word.lstrip("-") for word in words if word.startswith("-")]  # arguments have no dashes
-        near = did_you_mean(error.option_name.lstrip("-"), known).replace("'", "'--", 1)
-        if not near and isinstance(context.command, click.Group):
-            near = f" A command's options come after it: {context.command_path} COMMAND {error.option_name}"
-        return f"No such option '{error.option_name}'.{near}"
+def _with_what_was_meant(error: UsageError | click.ClickException) -> UsageError:
+    """The error, and the command that was probably meant."""
+    from flashdepot.cli.mistakes import hint_for, missing_value, with_right_word  # noqa: PLC0415  (only a mistake pays)
+
+    words = sys.argv[1:]
+    if isinstance(error, UsageError):
+        return UsageError(error.message, hint=with_right_word(words, *error.meant) or error.hint)
     if isinstance(error, click.BadParameter) and error.param and isinstance(error.param.type, click.Choice):
-        word = error.message.split("'")[1]
-        return f"{error.format_message()}{did_you_mean(word, map(str, error.param.type.choices))}"
-    return error.format_message()
-
-
-def _as_meant(message: str, context: click.Context) -> str:
-    """The command for who names the package or a wheel, as pip takes them, where neither is an argument; else empty."""
-    extra = re.search(r"unexpected extra argument \((\S+)\)", message)
-    if extra is None or extra[1] not in sys.argv:
-        return ""
-    word, known = extra[1], [name for parameter in context.command.params for name in parameter.opts]
-    name, _, version = word.partition("==")
-    if word.endswith(".whl"):
-        option, value = "--wheel", word
-    elif name.replace("_", "-") == "flash-attn":
-        option, value = next((name for name in ("--version", "--upstream") if name in known), ""), version
-    else:
-        return ""
-    if value and option not in known:
-        return ""
-    at = sys.argv.index(word)
-    return joined(["flashdepot", *sys.argv[1:at], *([option, value] if value else []), *sys.argv[at + 1 :]])
+        wrong = error.message.split("'")[1]
+        known = list(map(str, error.param.type.choices))
+        said = f"{error.format_message()}{did_you_mean(wrong, known)}"
+        return UsageError(said, hint=with_right_word(words, wrong, nearest(wrong, known)) or hint_for(app, words))
+    said = missing_value(app, words) or error.format_message()
+    if isinstance(error, click.NoSuchOption):
+        said = f"No such option '{error.option_name}'."
+    return UsageError(said, hint=hint_for(app, words))
 
 
 def _report(error: FlashdepotError, exit_code: int) -> int:

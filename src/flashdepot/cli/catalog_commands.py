@@ -23,7 +23,7 @@ from flashdepot.catalog.matrix import (
     summaries,
 )
 from flashdepot.cli.app import Commands
-from flashdepot.cli.common import command, depot_option, flag, into, option
+from flashdepot.cli.common import Number, command, depot_option, flag, into, option
 from flashdepot.cli.output import Table, View, fields, say, wants_json, warn
 from flashdepot.cli.terminal import terminal
 from flashdepot.depot import Depot
@@ -110,7 +110,7 @@ def _failure(failed: list[RefreshOutcome], asked: int) -> FlashdepotError:
     "pip install $(flashdepot catalog ls --version 2.8.3 --torch 2.8 --python-tag 3.12 --limit 1 --urls)",
     of=catalog,
 )
-@option("--limit N  Only so many; 0 for all.  [default: 50, and all with --json]", type=click.IntRange(min=0))
+@option("--limit N  Only so many; 0 for all.  [default: 50, and all with --json]", type=Number(0))
 @flag("--urls  Print only the address of each, for pip install.")
 @filter_options
 @depot_option

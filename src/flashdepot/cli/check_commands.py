@@ -43,7 +43,7 @@ def check(files: tuple[Path, ...], given: Given) -> View:
     libraries, tags, digests. Nothing is loaded and no GPU is needed. DIR is what 'flashdepot get' or 'vendor'
     wrote, has wheels in it, or is the folder of an installed package.
 
-    Exit status: 0 fits, 3 cannot tell, 4 does not fit, 6 damaged; the worst of several files.
+    Exit code: 0 fits, 3 cannot tell, 4 does not fit, 6 damaged; the worst of several files.
     """
     reports = api.check(files, python=given.python, named=given.named, host=given.saved, events=terminal())
     worst = max((report.verdict for report in reports), key=lambda outcome: outcome.rank)

@@ -133,6 +133,25 @@ def option(line: str, to: str = "", **more: Any) -> Callable[[Command], Command]
     return click.option(*names, *([to] if to else []), help=said, **more)
 
 
+class Number(click.ParamType):  # type: ignore[type-arg, unused-ignore]  # generic from 8.4 on
+    """A number of at least ``least``: a whole one, if that is one."""
+
+    name = "number"
+
+    def __init__(self, least: float) -> None:
+        self.least = least
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number that a word says."""
+        try:
+            number = type(self.least)(value)
+        except ValueError:
+            number = None
+        if number is None or not number >= self.least:  # nan is neither
+            self.fail(f"'{value}' is not a number: expected {self.least} or more.", param, ctx)
+        return number
+
+
 def flag(line: str, to: str = "", **more: Any) -> Callable[[Command], Command]:
     """An :func:`option` without a value."""
     return option(line, to, is_flag=True, **more)

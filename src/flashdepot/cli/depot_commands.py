@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from flashdepot.cli.app import Commands, table_of
-from flashdepot.cli.common import command, depot_option, flag, option, options, path_option
+from flashdepot.cli.common import Number, command, depot_option, flag, option, options, path_option
 from flashdepot.cli.output import Table, View, ask, fields, say, wants_json
 from flashdepot.depot import Depot
 from flashdepot.depot.gc import Removal, plan, run
@@ -181,7 +181,7 @@ _free_options = options(
 @command("flashdepot depot gc --dry-run", "flashdepot depot gc --older-than 7 --yes")
 @option(
     "--older-than DAYS  Free what has not been used for this long.  [default: 30]",
-    type=click.IntRange(min=0),
+    type=Number(0),
     default=30,
 )
 @option("--remove KEY  Forget this library first (repeatable).", multiple=True)

@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import msgspec
 
-from flashdepot.cli.common import depot_option, flag, host_option, into, named_depot, option, options, python_option
+from flashdepot.cli.common import (
+    Number,
+    depot_option,
+    flag,
+    host_option,
+    into,
+    named_depot,
+    option,
+    options,
+    python_option,
+)
 from flashdepot.cli.terminal import terminal
 from flashdepot.depot import Depot
 from flashdepot.errors import UsageError
@@ -95,7 +105,7 @@ def _require_one_machine(request: LibraryRequest) -> None:
         )
 
 
-class _Joined(click.Option):
+class Joined(click.Option):
     """An option that counts as often as it is given: ``--arch 80 --arch 90`` is ``--arch 80,90``."""
 
     def process_value(self, ctx: click.Context, value: Any) -> str | None:
@@ -107,7 +117,7 @@ class _Joined(click.Option):
 def _option(name: str) -> Callable[[Command], Command]:
     word = WORDS[name]
     spelled = [f"--{name.replace('_', '-')}", *(["--platform"] if name == "target" else [])]
-    lists: dict[str, Any] = {} if name in {"upstream", "profile", "cuda"} else {"cls": _Joined, "multiple": True}
+    lists: dict[str, Any] = {} if name in {"upstream", "profile", "cuda"} else {"cls": Joined, "multiple": True}
     complete = completed(word.values)
     return click.option(*spelled, shell_complete=complete, metavar=word.metavar, help=word.help, **lists)
 
@@ -206,7 +216,7 @@ def _of_project() -> Compiling | None:
 build_options = into(
     "limits",
     _limits,
-    option("-j --jobs  Number of parallel compilers.  [default: one per core]", type=click.IntRange(min=1)),
+    option("-j --jobs N  Number of parallel compilers.  [default: one per core]", type=Number(1)),
     option("--memory 8GB  Memory limit for all compilers together.  [default: what is available, less a reserve]"),
     option(
         "--farm ADDRESS|FILE  Compile on the workers of this Dask cluster: the scheduler's address "

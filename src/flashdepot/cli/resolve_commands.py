@@ -77,7 +77,7 @@ def resolve(named: str | None, depot: Depot, **asked: Any) -> View:
 
     Facts that you do not give come from this machine and the active Python environment, or from --host FILE.
 
-    Exit status: 0 something fits, 3 a fact is missing, 4 nothing fits.
+    Exit code: 0 something fits, 3 a fact is missing, 4 nothing fits.
     """
     question, plan = answered(depot, asked)
     if named is not None:
@@ -148,7 +148,7 @@ def lock(
 
     A lock that still fits is kept; --upgrade chooses again.
 
-    Exit status: 0 locked, or still fits; 2 the file cannot be used; 3 a fact is missing; 4 nothing fits, or the lock
+    Exit code: 0 locked, or still fits; 2 the file cannot be used; 3 a fact is missing; 4 nothing fits, or the lock
     does not; 6 the digest is not known.
     """
     from flashdepot.wheel import parse_names  # noqa: PLC0415  (resolve does without)

@@ -10,7 +10,7 @@ import click
 from flashdepot import api
 from flashdepot.api import sharing
 from flashdepot.api.acquire import LibraryPlan
-from flashdepot.cli.common import command, configured_remotes, depot_option, flag, option, options
+from flashdepot.cli.common import Number, command, configured_remotes, depot_option, flag, option, options
 from flashdepot.cli.library_commands import library_view, plan_view
 from flashdepot.cli.options import Asked, Wanted, library_options, machine_options, selection_options
 from flashdepot.cli.output import View, fields, warn
@@ -131,7 +131,7 @@ def _library_line(manifest: Manifest) -> str:
 
 
 @command("flashdepot depot audit --profile inference --sample 3", "flashdepot depot audit --all")
-@option("--sample N  How many units, chosen at random.  [default: 2]", type=click.IntRange(min=1), default=2)
+@option("--sample N  How many units, chosen at random.  [default: 2]", type=Number(1), default=2)
 @flag("--all  Compile all units again.", to="everything")
 @flag("--sign  If all are the same, add your signature to the builder's, in remotes with --push.")
 @library_options

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from flashdepot.cli.app import Commands
-from flashdepot.cli.common import command, configured_remotes, flag, option
+from flashdepot.cli.common import Number, command, configured_remotes, flag, option
 from flashdepot.cli.output import View, say
 from flashdepot.cli.output import ask as ask_on_terminal
 from flashdepot.errors import MissingToolError, UsageError
@@ -107,13 +107,13 @@ def remote() -> None:
 @flag("--unsigned  Accept unsigned libraries from there: anyone who may write there decides what you run.")
 @option(
     "--builders N  Accept only what this many of your keys have signed.  [default: 1]",
-    type=click.IntRange(min=1),
+    type=Number(1),
     default=1,
 )
 @flag("--anonymous  Read a bucket without credentials.")
 @option(
     f"--timeout SECONDS  How long to wait for its answer.  [default: {PATIENCE:g}]",
-    type=click.FloatRange(min=0.1),
+    type=Number(0.1),
     default=PATIENCE,
 )
 def add(name: str, url: str, keys: tuple[str, ...], **settings: Any) -> View:
@@ -273,9 +273,7 @@ def revoke(key: str) -> View:
 
 @command("flashdepot keys rotate ci", "flashdepot keys rotate ci --days 7", of=keys)
 @click.argument("name", required=False)
-@option(
-    "--days N  Trust the old key's signatures for this long.  [default: 30]", type=click.IntRange(min=0), default=30
-)
+@option("--days N  Trust the old key's signatures for this long.  [default: 30]", type=Number(0), default=30)
 @_expires_option
 def rotate(name: str | None, days: int, expires: date | None) -> View:
     """Replace one of your keys by a new one. Prints the new line that readers need.

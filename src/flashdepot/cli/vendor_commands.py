@@ -45,7 +45,7 @@ def vendor(folder: Path, library: Path | None, asked: Asked, *, check: bool) -> 
     builds.
 
     --check reads every byte. It reports Git LFS pointers, missing and changed files, what is different on this host
-    from when the library was made, and whether you need a new one. Exit status: 0 intact and runs on this host, 4 does
+    from when the library was made, and whether you need a new one. Exit code: 0 intact and runs on this host, 4 does
     not run on it, 6 damaged.
     """
     if check:
