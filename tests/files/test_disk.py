@@ -295,7 +295,7 @@ def test_a_users_folders_are_those_that_the_package_for_all_systems_gives(name, 
     ("number", "helps"),
     [
         (errno.EACCES, "Make it yours to write"),
-        (errno.EROFS, "Make it yours to write"),
+        (errno.EROFS, "Mount it for writing"),
         (errno.ENOSPC, "Free space there"),
     ],
 )

@@ -9,6 +9,7 @@ from resolver_cases import CASES, CATALOG, Case
 
 from flashdepot.build.schedule import Capacity
 from flashdepot.depot import Depot
+from flashdepot.events import Events
 from flashdepot.model.candidate import Judged, Origin, WheelRequest
 from flashdepot.model.diagnosis import Verdict
 from flashdepot.model.limits import Limits
@@ -16,13 +17,14 @@ from flashdepot.model.request import LibraryRequest
 from flashdepot.model.selection import PROFILES, select
 from flashdepot.model.target import Version
 from flashdepot.resolve.build import Making
-from flashdepot.resolve.choice import InstallRequest, wheel_request
+from flashdepot.resolve.choice import InstallRequest, choose, wheel_request
 from flashdepot.resolve.decide import decide
 from flashdepot.resolve.facts import NamedFacts, override
 from flashdepot.resolve.lock import judge_lock, lock_decision, read_lock, write_lock
 from flashdepot.resolve.plan import OwnWheels
 from flashdepot.resolve.project import library_request
 from flashdepot.resolve.times import BANDWIDTH
+from flashdepot.resolve.wheel_files import WheelAddress
 from support.depots import flip_bit, store_library
 from support.recipes import architectures
 from support.toolkits import make_host
@@ -58,6 +60,22 @@ def test_a_stored_library_that_serves_comes_before_every_published_wheel(depot, 
     assert chosen.candidate.name.endswith("-py3-none-manylinux_2_34_x86_64.whl")
     assert chosen.candidate.size == 0
     assert second.candidate.origin is Origin.OFFICIAL
+
+
+def test_without_network_what_is_here_comes_before_what_is_certain_to_work(depot, tmp_path, monkeypatch) -> None:
+    store(depot, tmp_path / "files")
+    record = replace(H100.host, driver=None)
+    monkeypatch.setattr("flashdepot.resolve.choice.facts_of", lambda _: replace(H100.facts, driver=None))
+    asked = InstallRequest(library_request(families="fa2"))
+    first = choose(asked, record, depot, Events())
+    assert isinstance(first.wheel, WheelAddress), "the official one runs with more drivers"
+    monkeypatch.setenv("FLASHDEPOT_OFFLINE", "1")
+    assert choose(asked, record, depot, Events()).source == "ours"
+    assert choose(replace(asked, sources=frozenset({"official"})), record, depot, Events()).wheel == first.wheel
+    place = first.wheel.place(depot.layout.downloads)
+    place.parent.mkdir(parents=True)
+    place.touch()
+    assert choose(asked, record, depot, Events()).wheel == first.wheel, "it was fetched before"
 
 
 def test_what_would_be_built_with_kernels_that_are_untested_there_says_so(depot) -> None:

@@ -19,6 +19,7 @@ from flashdepot.install.present import advice
 from flashdepot.model.diagnosis import Command
 from flashdepot.model.limits import Limits, duration, size
 from flashdepot.model.wheel import OURS
+from flashdepot.net.fetch import offline
 from flashdepot.resolve.choice import InstallRequest
 from flashdepot.resolve.lock import LOCK_NAME
 from flashdepot.resolve.wheel_files import WheelAddress, WheelFile
@@ -113,7 +114,7 @@ def _plan_lines(plan: InstallPlan) -> Iterator[str]:
     if isinstance(wheel := plan.choice.wheel, WheelAddress):
         yield f"  {_digest(wheel)}"
     if plan.adds:
-        yield f"  with {', '.join(plan.adds)}, from your index"
+        yield f"  with {', '.join(plan.adds)}, from your index{', which needs the network' if offline() else ''}"
     yield "  Its bytes are checked before, and it is imported there afterwards. Nothing was changed."
     if plan.keeper is not None:
         yield f"  {advice(plan.keeper, plan.choice.reference)}"

@@ -40,7 +40,7 @@ _OTHERWISE = {
     **dict.fromkeys(["self", "self-update"], f"A newer flashdepot {GET_NEWER}"),
     "farm": "It is an option: flashdepot build --farm ADDRESS",
 }
-"""What is no command of ours, and how it is done."""
+"""Commands that others have, and how it is done here."""
 
 _LEAVE_OUT = ""
 _ARGUMENT = "argument"
@@ -190,7 +190,7 @@ def _with_its_option(context: click.Context, rest: list[str], at: int) -> list[s
 
 
 def _as_option(context: click.Context, rest: list[str], at: int) -> list[str] | None:
-    """The words with one that is no argument as the option, the value or the part of a value that it probably is."""
+    """The words, with one that is not an argument as the option, the value or the part of a value that it probably is."""
     options, word, before, after = _options(context.command), rest[at], rest[:at], rest[at + 1 :]
     if word == "help" or f"--{word}" in options:
         return [*before, f"--{word}", *after]
@@ -216,7 +216,7 @@ def _as_option(context: click.Context, rest: list[str], at: int) -> list[str] | 
 
 
 def _said_otherwise(before: list[str], rest: list[str], at: int) -> str:
-    """What is not said by an option of ours: the folder, the index, other packages; empty for all else."""
+    """What none of our options says: the folder, the index, other packages; empty for all else."""
     name, _, value = rest[at].partition("=")
     value, after = (value, rest[at + 1 :]) if value else (" ".join(rest[at + 1 : at + 2]), rest[at + 2 :])
     line = joined(["flashdepot", *before, *rest[:at], *after])

@@ -85,7 +85,7 @@ _IN_USE = 32
 """ERROR_SHARING_VIOLATION of Windows."""
 
 _DISK_ERRORS: tuple[tuple[set[str], str, str], ...] = (
-    ({"EROFS"}, "written", "Make it yours to write"),
+    ({"EROFS"}, "written", "Mount it for writing"),
     ({"EACCES", "EPERM"}, "read or written", "Make it yours to write"),
     ({"EIO", "ESTALE", "EUCLEAN"}, "read or written", "See what the system's log says about it ('dmesg')"),
     ({"EFBIG"}, "written", "See the limits of this shell ('ulimit -f') and of the file system"),

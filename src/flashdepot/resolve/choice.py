@@ -107,6 +107,8 @@ def choose(request: InstallRequest, record: HostRecord, depot: Depot, events: Ev
     if request.locked is not None:
         return _locked(read_lock(request.locked), request.locked)
     plan = plan_for(wheel_request(request, record, events.warn), request.library, record, depot, events.warn)
+    if offline():  # what may work and is here comes before what works and cannot be fetched
+        plan = replace(plan, ranked=tuple(sorted(plan.ranked, key=lambda judged: not _is_here(judged, plan, depot))))
     if plan.chosen is None:
         raise _nothing(plan)
     if (need := plan.chosen.candidate.need) is not None:
@@ -163,6 +165,15 @@ def fetch_chosen(choice: Choice, depot: Depot, events: Events, *, accept_unverif
 
     published = [one for one in (choice, *choice.others) if isinstance(one.wheel, WheelAddress)]
     return _first_there(published, have, events)
+
+
+def _is_here(judged: Judged, plan: Plan, depot: Depot) -> bool:
+    """Whether a candidate is installed without the network: a stored library, or a wheel that was fetched before."""
+    origin, url = judged.candidate.origin, judged.candidate.wheel.url
+    if not url or url.startswith("file:"):
+        return origin is Origin.DEPOT or bool(url)
+    wheel = _published(judged, plan).wheel
+    return isinstance(wheel, WheelAddress) and wheel.place(depot.layout.downloads).exists()
 
 
 _UNSEEN = "; nobody has seen that it exists"
