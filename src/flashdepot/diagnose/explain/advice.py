@@ -57,8 +57,11 @@ _UNNAMED = re.compile(r"\b(?:uv )?pip install ((?:-\S+ )*)THE_PACKAGE((?: -\S+)*
 _INSTALLS = re.compile(r"\bpip install |\buv (?:pip install|add|sync)\b")
 _OF_A_PLACE = re.compile(r"\bpip install (?:-\S+ )*['\"]?(?:\.|/|~|git\+)")
 """A command that installs a user's own folder or file, or a repository: an index has another thing of its name, or an older one."""
-_A_FILE = re.compile(r"(?:\binstall|\bdownload|--pre) (?:-(?!r )\S+ )*[\w.-]+\.(?:txt|in|toml|ya?ml)(?= |$)")
+_A_FILE = re.compile(r"(?:\binstall|\bdownload|--pre) (?:-(?![rc] )\S+ )*[\w.-]+\.(?:txt|in|toml|ya?ml)(?= |$)")
 """A command that takes the name of a file for that of a package."""
+_PROGRAM = re.compile(r"(?:\S*/)?(?:python[\d.]*|torchrun|accelerate|deepspeed|vllm) (?!-m pip)")
+"""A command that runs a user's program."""
+_ONLY_SETS = re.compile(r"[A-Z][A-Z0-9_]*=[^\s;&]+(?: [A-Z][A-Z0-9_]*=[^\s;&]+)*")
 _BUILD_FOLDER = re.compile(r" -B ?(\S+)")
 
 _INSTALL = "flashdepot install   # a wheel that fits this environment, or ours, which links no torch; verified before it is imported"
@@ -83,13 +86,13 @@ class Advice:
         """What the log itself says, the rule's commands for this log and this machine, and flashdepot's own where it has something instead."""
         rule = self.hit.rule
         of_rule = sorted(map(self.settings.narrowed, self._of_rule()), key=self._place)
-        own = [self._carried(command) for command in of_rule]
+        edits = Edits(self.shell, self.settings, self.failed or failed_command(self.outcome))
+        own = [self._carried(edits.required(command)) for command in of_rule]
         if not any(map(self.settings.at_fault, of_rule)):
             undone = self.settings.undone()
             if OF_CUDA.intersection(code_of(undone).split()) and (other := self.values.get("toolkit", "")):
                 undone = undone.replace("   # ", f" && {other}   # ")
             own = [*filter(None, [undone and self._carried(undone)]), *own]
-        edits = Edits(self.shell, self.settings, self.failed or failed_command(self.outcome))
         said = [
             command
             for command in commands_in(self.hints, edits.failed, edits.edit, self._carried)
@@ -148,6 +151,13 @@ class Advice:
         if named in command and _OF_A_PLACE.search(failed):
             isolated = "" if "--no-build-isolation" in failed else " --no-build-isolation"
             command = command.replace(named, f"{failed}{isolated}")
+        if failed:
+            command = command.replace("THE_COMMAND", failed)
+        if _PROGRAM.match(failed):
+            command = command.replace("python ...", failed)
+        if _ONLY_SETS.fullmatch(code := code_of(command)):
+            run = f" && {failed}" if failed and not self.shell.windows else ""
+            command = f"export {code}{run}{command[len(code) :]}"
         command = self.shell.carried(_THEN_UNNAMED.sub("", command), self.tool)
         code = code_of(command)
         folder = (
@@ -193,7 +203,7 @@ class Advice:
             _LONG in code,
             _looks(code),
             lacks,
-            prose or _UNFILLED.search(code) is not None,
+            prose or _UNFILLED.search(code.replace("THE_COMMAND", "")) is not None,
         )
 
 

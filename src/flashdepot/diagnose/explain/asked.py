@@ -14,7 +14,7 @@ _LONGEST = 600
 """Bytes of what is read as a sentence; a longer text is a log, of which a few words say little."""
 _LINES = 4
 _PRINTED = Pattern.parse(
-    r"^\W*(?:\S+ )?(?:\w+\.)*(?:\w*(?:Error|Exception)|(?i:error|warning|fatal|note|hint)|Caused by|\S+:\d+): "
+    r"^No module named |^\W*(?:\S+ )?(?:\w+\.)*(?:\w*(?:Error|Exception)|(?i:error|warning|fatal|note|hint)|Caused by|\S+:\d+): "
     r"|^ERROR\b|^\s*(?:\$|[A-Z]:\\\S*>|Compiling) ?\S"
 )
 """What only a program prints, or a prompt."""

@@ -19,14 +19,14 @@ from pathlib import Path
 from flashdepot.diagnose.explain.machine import is_published, named
 from flashdepot.diagnose.explain.project import ProjectFiles
 
-_ASKED = ("*.in", "requirements*.txt", "requirements/*.txt", "pyproject.toml")
+_ASKED = ("*.in", "requirements*.txt", "requirements/*.txt", "pyproject.toml", "setup.py", "setup.cfg", "environment*.y*ml")
 """Those that name the packages to install."""
 _LIBRARIES = tuple(
     f"{root}/{folder}/"
     for root in ("$CUDA_HOME", "$CUDA_PATH", "/usr/local/cuda", "$CONDA_PREFIX")
     for folder in ("lib64", "lib", "lib64/stubs", "lib/stubs")
-)
-"""Where libraries are that no linker looks for by itself; those of stubs stand for the driver's."""
+) + ("/usr/lib/x86_64-linux-gnu/", "/usr/lib64/", "/usr/lib/wsl/lib/")
+"""Where libraries are that no linker looks for by itself, or by a name without a number only; those of stubs stand for the driver's."""
 _HEADERS = tuple(f"{depth}*.{kind}" for depth in ("", "*/", "*/*/") for kind in ("h", "hpp", "cuh"))
 _WORD = re.compile(r"[\w.+-]+")
 _HARMLESS = re.compile(r"[\w@%+=:,./~-]+")
@@ -34,6 +34,13 @@ _HARMLESS = re.compile(r"[\w@%+=:,./~-]+")
 _ALIKE = 0.6
 """How much a word must be like another, of 1, to be meant for it."""
 _LISTED = 6
+_IN_SOURCE = re.compile(r"\.(?:c\w{0,3}|h\w{0,2}|rs)[:(]\d+[:,)]")
+"""A place in a source file."""
+_INSTALLS_ONE = re.compile(
+    r"(?:(?:python -m |uv )?pip install|cargo add) (?:-U |--only-binary :all: )*'?(?P<name>[A-Za-z][\w.-]*)(?P<spec>[<>=!~][^'\s]*)?'?"
+)
+"""A command that installs one package, of a release or of any."""
+_OF_A_PROJECT = re.compile(r"pip install|\b(?:uv|poetry|pdm) (?:add|sync|lock|run|pip|install|update)|\bconda ")
 _BUILDS = re.compile(r"^(\s*- *[\w.-]+=[\w.*]+)=\w+\s*$", re.MULTILINE)
 """A package of an exported environment of conda's, with its version and the build of one system."""
 _SYSTEMS = {"win": "win32", "lin": "linux", "man": "linux", "mac": "darwin"}
@@ -46,6 +53,16 @@ class Edits(ProjectFiles):
         """The command that a row asks for by ``@name arguments``, with what its line names."""
         name, _, given = how.partition(" ")
         return str(getattr(self, f"_{name}")(given, groups))
+
+    def required(self, command: str) -> str:
+        """A command that installs one package as a change of the file, or of the failed command, that asks for another release of it."""
+        code, mark, remark = command.partition("   # ")
+        found = _INSTALLS_ONE.fullmatch(code)
+        if not found or not _OF_A_PROJECT.search(self.failed):
+            return command
+        named = re.findall(r" -r ?(\S+)", self.failed)
+        own = self.written(_bounded(found["name"]), rf"\g<name>{found['spec'] or ''}", remark, (*named, *_ASKED))
+        return own or command
 
     def _swap(self, given: str, groups: Mapping[str, str]) -> str:
         """Another value in place of one that was refused: the nearest of those that there are.
@@ -73,6 +90,8 @@ class Edits(ProjectFiles):
         remark = f"one of {', '.join(accepted[:_LISTED])}{more}" if accepted else "as the log itself says"
         written = self.written(old, new, remark) if refused or option else ""
         prose = f"{option}{new} in place of {option}{refused or 'what it has'}   # {remark}"
+        if _IN_SOURCE.search(self.settings.said):
+            return written  # a compiler's guess at a name: right only for a word that is the user's
         sure = bool(groups.get("meant")) or len(accepted) == 1 or bool(nearest(refused, accepted, _ALIKE))
         return written or ("" if self.failed or not sure else prose)
 
@@ -204,16 +223,13 @@ class Edits(ProjectFiles):
         if (
             "Wheels are available for" in self.settings.lines_said
             or " wheels with the following" in self.settings.lines_said
+            or "+" in groups.get("spec", "")
         ):
             return ""
-        asked = re.compile(
-            rf"(?<![\w.-]){_any_spelling(groups['name'])}(?P<extra>\[[\w,.-]+\])?\s*[<>=!~][^'\";#\n]*?(?=\s*(?:['\";#]|$)|\s+[^\s<>=!~\d])",
-            re.IGNORECASE,
-        )
         return self.written(
-            asked,
-            lambda found: f"{groups['name']}{found['extra'] or ''}",
-            f"{groups['name']}{groups['spec']} is what the others do not agree with",
+            _bounded(groups["name"]),
+            r"\g<name>",
+            f"{groups['name']}{groups.get('spec', '')} is what the others do not agree with",
             _ASKED,
         )
 
@@ -276,6 +292,30 @@ class Edits(ProjectFiles):
         there = next((version for version in free if _HARMLESS.fullmatch(version)), "")
         return f"cargo add {name}@{there}   # one {name}: that of the other crate" if own and there else ""
 
+    def _feature(self, _given: str, groups: Mapping[str, str]) -> str:
+        """A feature that a dependency has and the project does not: by the dependency's name."""
+        feature, needs = groups["refused"], self.document("Cargo.toml").get("dependencies", {})
+        for name, need in needs.items():
+            own = f"{need['path']}/Cargo.toml" if isinstance(need, dict) and "path" in need else ""
+            has = self.keys(f"{own or 'Cargo.toml'}:features", {} if own else {"crate": name})
+            if feature in has:
+                asked = re.compile(rf"(?<![\w/-]){re.escape(feature)}(?![\w-])")
+                code = asked.sub(f"{name}/{feature}", self.failed)
+                return f"{code}   # {name} has the feature, and this project does not" if code != self.failed else ""
+        return ""
+
+    def _python(self, _given: str, groups: Mapping[str, str]) -> str:
+        """The bounds of Python that the project's packages leave."""
+        asked = re.compile(r"^(\s*requires-python\s*=\s*)([\"'])[^\"']*[\"']")
+        bound = groups["bound"].replace(" ", "")
+        return self.written(asked, lambda found: f"{found[1]}{found[2]}{bound}{found[2]}", "as the log itself says")
+
+    def _constraint(self, _given: str, groups: Mapping[str, str]) -> str:
+        """The failed command of uv's with a bound that it says itself."""
+        bound = shlex.quote(groups["bound"].replace(" ", ""))
+        inner = re.match(r"uv (?:pip install|add)\b", self.failed)
+        return f"{f'{self.failed} {bound}' if inner else f'uv add {bound}'}   # as the log itself says"
+
     def _builds(self, given: str, _groups: Mapping[str, str]) -> str:
         """An environment's file without the builds of the machine that wrote it, and without packages of its system."""
         for place in dict.fromkeys((*self.files.find("environment*.y*ml"), *self.files.find("*.y*ml"))):
@@ -292,7 +332,10 @@ class Edits(ProjectFiles):
     def _dll(self, _given: str, groups: Mapping[str, str]) -> str:
         """The DLL that a module needs and that is not next to it, where it is below this folder: copied there."""
         depths = [f"{top}{'*/' * depth}" for top in ("", ".venv/") for depth in range(5)]
-        for module in (path for depth in depths for path in self.files.find(f"{depth}{groups['module']}*.pyd")):
+        kinds = ("*.pyd", ".dll")
+        for module in (
+            path for depth in depths for kind in kinds for path in self.files.find(f"{depth}{groups['module']}{kind}")
+        ):
             for dll in dict.fromkeys(re.findall(r"([\w.+-]+\.dll)\0", self.files.text(module))):
                 near = self.files.find(f"{Path(module).parent}/{dll}")
                 there = next((path for depth in depths for path in self.files.find(f"{depth}{dll}")), "")
@@ -315,7 +358,7 @@ class Edits(ProjectFiles):
         there = next((path for pattern in places for path in self.files.find(pattern)), "")
         if there and word:
             return f"{self.failed.replace(word, shlex.quote(there))}   # {name} is there"
-        asked = re.compile(rf"(?<![\w/-]){re.escape(groups['file'])}(?![\w-])")
+        asked = re.compile(rf"(?<![\w/-]){re.escape(groups['file'])}(?![\w-])|(?<=[\"'])\.{{1,2}}/[\w./-]*{re.escape(name)}(?=/?[\"'])")
         if there and (own := self.written(asked, there, f"{name} is there")):
             return own
         if there:
@@ -400,3 +443,11 @@ def _filled(text: str, groups: Mapping[str, str]) -> str:
 
 def _any_spelling(name: str) -> str:
     return "[-_.]".join(map(re.escape, re.split(r"[-_.]+", name)))
+
+
+def _bounded(name: str) -> re.Pattern[str]:
+    """A requirement of a package that bounds its release; ``name`` is what stands before the bounds."""
+    return re.compile(
+        rf"(?<![\w.-])(?P<name>{_any_spelling(name)}(?:\[[\w,.-]+\])?)\s*[<>=!~][^'\";#\n]*?(?=\s*(?:['\";#]|$)|\s+[^\s<>=!~\d])",
+        re.IGNORECASE,
+    )

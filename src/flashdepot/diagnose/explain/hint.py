@@ -73,7 +73,7 @@ def distinct(hints: Sequence[Line]) -> tuple[Line, ...]:
     """The hints without those that advise the same as an earlier one."""
     by_advice: dict[str, Line] = {}
     for hint in hints:
-        by_advice.setdefault(_command(hint.text, "", lambda *_: "", str) or hint.text, hint)
+        by_advice.setdefault(_command(hint.text, "", lambda *_: "", str)[1] or hint.text, hint)
     return tuple(by_advice.values())
 
 
@@ -87,29 +87,31 @@ def commands_in(hints: Iterable[Line], again: str, edit: Edit, carried: Callable
     :param carried: any other command as it runs here.
     """
     said = (_command(hint.text, again or "THE_COMMAND", edit, carried) for hint in hints)
-    return tuple(dict.fromkeys(filter(None, said)))
+    in_order = sorted(said, key=lambda row_and_command: row_and_command[0])
+    return tuple(dict.fromkeys(command for _, command in in_order if command))
 
 
-def _command(text: str, again: str, edit: Edit, carried: Callable[[str], str]) -> str:
-    for command, found in _rows_of(text):
+def _command(text: str, again: str, edit: Edit, carried: Callable[[str], str]) -> tuple[int, str]:
+    """The command of the first row that has one for a line, behind that row's number: rows of a tool's own case come first."""
+    for row, command, found in _rows_of(text):
         if command.startswith("@"):
             if edited := edit(command[1:], found):
-                return edited
+                return row, edited
             continue
         groups = {name: shlex.quote(value.rstrip(".")) for name, value in found.items() if name not in _AS_IT_IS}
         groups |= {name: found[name] for name in _AS_IT_IS if name in found}
         if "command" in groups:
             groups["command"] = _PROSE.sub("", groups["command"])
             if not SAFE.fullmatch(groups["command"]) or _RISKY.search(groups["command"]):
-                return ""
+                return row, ""
         try:
             filled = _with_option_first(command.format(**groups, again=again))
         except KeyError:
-            return ""  # the line has not what the command is for
+            return row, ""  # the line has not what the command is for
         if _UNFILLED.search(code_of(filled)):
-            return ""
-        return carried(filled if "   # " in filled else f"{filled}{AS_SAID}")
-    return ""
+            return row, ""
+        return row, carried(filled if "   # " in filled else f"{filled}{AS_SAID}")
+    return 0, ""
 
 
 def _with_option_first(command: str) -> str:
@@ -118,12 +120,12 @@ def _with_option_first(command: str) -> str:
 
 
 @lru_cache(maxsize=256)
-def _rows_of(text: str) -> Sequence[tuple[str, Mapping[str, str]]]:
-    """The rows that a line matches, in their order: the command of each, and what the line names."""
+def _rows_of(text: str) -> Sequence[tuple[int, str, Mapping[str, str]]]:
+    """The rows that a line matches, in their order: the number and the command of each, and what the line names."""
     rows = []
-    for pattern, command in _TABLE:
+    for row, (pattern, command) in enumerate(_TABLE):
         if found := pattern.search(text.encode()):
             groups = {name: value.decode(errors="replace") for name, value in found.groupdict().items() if value}
             either = groups.get("other") or groups.get("optional", "")
-            rows.append((command, {**dict.fromkeys(pattern.groups if either else (), either), **groups}))
+            rows.append((row, command, {**dict.fromkeys(pattern.groups if either else (), either), **groups}))
     return rows

@@ -134,7 +134,7 @@ def package_of(line: str, step: Step | None) -> Package | None:
     """The package whose file or module a line names, else the one that its step is about."""
     text = line.encode()
     if (found := _SIGNS["loaded"].search(text)) and (package := _table().get(_name(found, "module"))):
-        if package.name not in ("torch", "setuptools") or step is None or step.phase != "build":
+        if package.name not in ("torch", "setuptools") or step is None or not (step.installer or step.phase == "build"):
             return package
         return named(step.package) if step.package else None  # a build that lacks these is another package's
     if found := _SIGNS["module_file"].search(text):
@@ -166,7 +166,7 @@ _GENERAL = frozenset({"torch", "transformers", "numpy", "setuptools"})
 def how_to_install(module: str) -> str:
     """The command that brings a module: the table's for its package, else pip's, with its name only where that is known to be the package's."""
     top = module.partition(".")[0]
-    known = _table().get(top.lower())
+    known = _table().get(top.lower()) if top != "torch" else None
     return known.rebuild if known else f"python -m pip install {top if is_published(top) else 'THE_DISTRIBUTION'}"
 
 

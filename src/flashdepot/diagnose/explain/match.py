@@ -35,6 +35,8 @@ _ASKED = 4
 
 _FLASH = "flash"
 _CANDLE = "candle"
+_GGML = "ggml"
+"""What a log of llama.cpp has, whose option flash_attn is its own."""
 _OWN_TOOLS = frozenset({"cmake", "git", "ninja"})
 _OF_PYTHON = frozenset({"pip", "uv", "poetry", "pdm"})
 _SAID_ALL_THE_SAME = "dependency-conflict"
@@ -109,7 +111,7 @@ def _screen(rules: tuple[LogRule, ...]) -> Screen:
     """What is looked for in every piece of a log; making it takes longer than reading a short log."""
     patterns = [pattern for rule in rules for pattern in rule.patterns + rule.in_step + rule.likely + rule.listed]
     texts = {text for rule in rules for text in rule.texts}.union(
-        {_FLASH, _CANDLE}, WINDOWS_SIGNS, AMD_SIGNS, INSTALL_SIGNS
+        {_FLASH, _CANDLE, _GGML}, WINDOWS_SIGNS, AMD_SIGNS, INSTALL_SIGNS
     )
     return Screen(dict.fromkeys((*patterns, _STATES_ERROR, _GIVES_UP, HINT, *machine.PATTERNS)), texts)
 
@@ -196,7 +198,7 @@ class _Search:
             self.facts,
             windows,
             amd,
-            _FLASH in self._seen,
+            _FLASH in self._seen and _GGML not in self._seen,
             self._package,
             described=() if hits else spoken_of,
             decided=bool(self.errors) or not self.reports,

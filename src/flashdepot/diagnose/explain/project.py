@@ -39,7 +39,7 @@ class ProjectFiles:
         own: Sequence[str] = _OWN,
     ) -> str:
         """What has ``new`` where ``old`` is: the failed command, a variable, or a line of a file of settings or of the project."""
-        put = new if callable(new) else lambda _: new
+        put = new if callable(new) else lambda found: found.expand(new) if "\\g<" in new else new
         changed = old.sub(put, self.failed)
         typed = f"{changed}   # {remark}" if changed != self.failed else ""
         if typed and not _COMPILES.match(self.failed):

@@ -90,6 +90,7 @@ _START = re.compile(r"(?:^|(?:&&|;|\|) +)(?:[A-Z][A-Z0-9_]*=\S* |sudo )*(?P<prog
 _PROGRAMS = frozenset({"conda", "apt", "dnf", "docker"})
 """Programs that a command may begin with and that are there or not; a record says the place of each."""
 _OF_RELEASE = re.compile(r"--python (3\.\d+)\b")
+_REPLACES = re.compile(r"sed -i(?:\.bak)? 's/([\w-]+)/[^ ]* (\S+)")
 _GCC = re.compile(r"\b(gcc|g\+\+)-(\d+)")
 _OLDEST_GCC = {"=bookworm": 11, "=trixie": 12}
 """The oldest GCC that a release of Debian has, by what /etc/os-release says of it (Debian's lists of packages, 2026-11-28)."""
@@ -185,6 +186,8 @@ class UserShell:
             return True
         if self.files.here and (home := _HOME.search(code)) and not self.files.find(glob.escape(home[1])):
             return True
+        if self.files.here and (edited := _REPLACES.fullmatch(code)) and edited[1] not in self.files.text(edited[2]):
+            return True
         return any(self.has(name) is False for name in started & _PROGRAMS)
 
     def carried(self, command: str, tool: str) -> str:
@@ -247,6 +250,8 @@ class UserShell:
             has_pip = bool(self.files.find(f"{glob.escape(str(Path(self.python).parent))}/pip"))
             code = _by(code, f"{name} -m pip") if has_pip else _by(code, "uv pip", f" --python {name}")
             return _PYTHON.sub(name, code)
+        if "POETRY" in self.tools and self.command.startswith("poetry "):
+            return _by(code, "poetry run pip")
         if self.active and python:
             return code if "pip" in python.installers else by_uv
         if python is None and self.host is None:

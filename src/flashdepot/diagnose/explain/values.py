@@ -59,6 +59,8 @@ _REQUIREMENT = re.compile(
 _PIN = re.compile(r"(?<=[ '\"])([A-Za-z][\w.-]*(?:\[[\w,-]+\])?)(?:[=<>!~]=?\d[^\s'\"]*)")
 """A package in a command, with the versions that it may have."""
 _LOCAL = re.compile(r"\b([A-Za-z][\w.-]*==\d[\w.]*)\+\w")
+_FREE = re.compile(r"Free memory on device.{0,20}\((\d+\.?\d*)/([1-9]\d*\.?\d*) GiB\)")
+"""Free and whole memory of a GPU, as vLLM says them."""
 _VERSIONS = re.compile(
     r"\(from versions: (?:.*, )?(\d[\w.]*)\)|candidate versions found which didn.t match: (\d[\w.]*)"
     r"|ecause only [\w.-]+?[<=]=(\d[\w.]*) (?:is|are) available"
@@ -182,8 +184,10 @@ def values_of(hit: Hit, outcome: RuleOutcome, package: Package, tool: str, shell
     values["low"] = values.get("name", UNNAMED).lower()
     if headers := shell.python_headers:
         values["python_headers"] = shlex.quote(headers)
-    if hit.step and hit.step.installer in ("pip", "uv") and package.name not in _OF_TORCH:
+    if hit.step and hit.step.installer in ("pip", "uv") and package.name not in {*_OF_TORCH, "UNKNOWN"}:
         values["wheeled"] = package.name
+    if hit.step and hit.step.phase == "build" and hit.step.installer and "no-build-isolation" not in shell.command:
+        values["isolated"] = failed_command(outcome, tool) or f"pip install {package.name}"
     if not shell.windows:
         values.pop("windows", "")  # what only Windows lacks
     failed = failed_command(outcome, tool)
@@ -243,6 +247,8 @@ def _in_line(text: str) -> dict[str, str]:
         found["newest"] = next(filter(None, there.groups()))
     if numbers := sorted(map(int, _CUDA_FEATURE.findall(text))):
         found["cuda_feature"] = f"cuda-{next((n for n in reversed(numbers) if n <= _OLDER_CUDA), numbers[0])}"
+    if (memory := _FREE.search(text)) is not None:
+        found["utilization"] = f"{max(0.05, float(memory[1]) / float(memory[2]) - 0.02):.2f}"
     if "path" in found:
         found["folder"] = found["path"].rpartition("/")[0] or "/"
     return {**UNKNOWN, **found}
