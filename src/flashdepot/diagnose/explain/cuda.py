@@ -44,6 +44,8 @@ def cuda_values(shell: UserShell, outcome: RuleOutcome, groups: Mapping[str, str
     roots = [root_of(t) for t in (host.toolkits if host else ()) if major in ("", str(t.version.numbers[0]))]
     root = next((root for root in roots if "/nvidia/" not in root), "")
     wheels, point = "pip install 'cuda-toolkit[nvcc,crt,nvvm,cccl,cudart]{}' && ", _POINT.format(home=_IN_WHEELS)
+    if major in ("", _OF_PYPI):
+        values["new_toolkit"] = wheels.format(f"=={_RELEASE}.*") + point
     if major in ("", _OF_PYPI) and (nvcc := shell.of_wheels("*/bin/nvcc")):
         home = shlex.quote(nvcc.removesuffix("/bin/nvcc"))
         values["toolkit"] = values["wheel_toolkit"] = _POINT.format(home=home)

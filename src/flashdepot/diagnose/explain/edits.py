@@ -16,7 +16,7 @@ from itertools import takewhile
 from os.path import normpath
 from pathlib import Path
 
-from flashdepot.diagnose.explain.machine import is_published, named
+from flashdepot.diagnose.explain.machine import is_published, known_names, named
 from flashdepot.diagnose.explain.project import ProjectFiles
 
 _ASKED = ("*.in", "requirements*.txt", "requirements/*.txt", "pyproject.toml", "setup.py", "setup.cfg", "environment*.y*ml")
@@ -33,6 +33,8 @@ _HARMLESS = re.compile(r"[\w@%+=:,./~-]+")
 """A name, of a log or of a file, that a shell takes for one word and nothing else."""
 _ALIKE = 0.6
 """How much a word must be like another, of 1, to be meant for it."""
+_NEARLY = 1.8
+"""The same for a name that nothing lists, with what both begin with."""
 _LISTED = 6
 _IN_SOURCE = re.compile(r"\.(?:c\w{0,3}|h\w{0,2}|rs)[:(]\d+[:,)]")
 """A place in a source file."""
@@ -162,8 +164,9 @@ class Edits(ProjectFiles):
         return ""
 
     def _branch(self, _given: str, groups: Mapping[str, str]) -> str:
-        """A crate of a repository without the branch or tag that the repository has not."""
-        named = re.compile(rf',?\s*(?:branch|tag)\s*=\s*"{re.escape(groups["name"])}"')
+        """A crate or package of a repository without the branch or tag that the repository has not."""
+        name = re.escape(groups["name"])
+        named = re.compile(rf',?\s*(?:branch|tag|rev)\s*=\s*"{name}"|(?<=\w)@{name}(?![\w.-])')
         return self.written(named, "", f"the repository has no {groups['name']}: its own branch")
 
     def _source(self, _given: str, groups: Mapping[str, str]) -> str:
@@ -303,6 +306,15 @@ class Edits(ProjectFiles):
                 code = asked.sub(f"{name}/{feature}", self.failed)
                 return f"{code}   # {name} has the feature, and this project does not" if code != self.failed else ""
         return ""
+
+    def _known(self, _given: str, groups: Mapping[str, str]) -> str:
+        """The package of the field that was meant by a name that no index has."""
+        name = groups.get("refused", "") or groups["other"]
+        meant = nearest(name.replace("_", "-"), known_names(), _NEARLY)
+        if not meant or is_published(name.replace("-", "_")):
+            return ""
+        asked = re.compile(rf"(?<![\w.-]){re.escape(name)}(?![\w-])")
+        return self.written(asked, meant, f"there is no {name}, and this", (*_ASKED, "*.sh"))
 
     def _python(self, _given: str, groups: Mapping[str, str]) -> str:
         """The bounds of Python that the project's packages leave."""

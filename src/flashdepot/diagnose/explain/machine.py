@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -173,6 +173,12 @@ def how_to_install(module: str) -> str:
 def is_published(module: str) -> bool:
     """Whether the package is known that has the module: of any other, PyPI's package of that name may be a stranger's."""
     return module.lower() in _table() or module in _same_names()
+
+
+@cache
+def known_names() -> Sequence[str]:
+    """The packages of the field and of its programs, as an index spells them."""
+    return (*_by_name(), *(name.replace("_", "-") for name in _same_names()))
 
 
 @cache
