@@ -19,7 +19,15 @@ from pathlib import Path
 from flashdepot.diagnose.explain.machine import is_published, known_names, named
 from flashdepot.diagnose.explain.project import ProjectFiles
 
-_ASKED = ("*.in", "requirements*.txt", "requirements/*.txt", "pyproject.toml", "setup.py", "setup.cfg", "environment*.y*ml")
+_ASKED = (
+    "*.in",
+    "requirements*.txt",
+    "requirements/*.txt",
+    "pyproject.toml",
+    "setup.py",
+    "setup.cfg",
+    "environment*.y*ml",
+)
 """Those that name the packages to install."""
 _LIBRARIES = tuple(
     f"{root}/{folder}/"
@@ -58,7 +66,7 @@ class Edits(ProjectFiles):
 
     def required(self, command: str) -> str:
         """A command that installs one package as a change of the file, or of the failed command, that asks for another release of it."""
-        code, mark, remark = command.partition("   # ")
+        code, _, remark = command.partition("   # ")
         found = _INSTALLS_ONE.fullmatch(code)
         if not found or not _OF_A_PROJECT.search(self.failed):
             return command
@@ -370,7 +378,9 @@ class Edits(ProjectFiles):
         there = next((path for pattern in places for path in self.files.find(pattern)), "")
         if there and word:
             return f"{self.failed.replace(word, shlex.quote(there))}   # {name} is there"
-        asked = re.compile(rf"(?<![\w/-]){re.escape(groups['file'])}(?![\w-])|(?<=[\"'])\.{{1,2}}/[\w./-]*{re.escape(name)}(?=/?[\"'])")
+        asked = re.compile(
+            rf"(?<![\w/-]){re.escape(groups['file'])}(?![\w-])|(?<=[\"'])\.{{1,2}}/[\w./-]*{re.escape(name)}(?=/?[\"'])"
+        )
         if there and (own := self.written(asked, there, f"{name} is there")):
             return own
         if there:
