@@ -19,6 +19,16 @@ MARCH = "cc1plus: note: valid arguments to '-march=' switch are: nocona znver1 n
 @pytest.mark.parametrize(
     ("file", "text", "command", "log", "said"),
     [
+        ("requirements.txt", "sageattention==2.2.0\n", "pip install -r requirements.txt", "ERROR: Could not find a version that satisfies the requirement sageattention==2.2.0 (from versions: 1.0.5, 1.0.6)\n", "sed -i.bak '1s|.*|sageattention==1.0.6|' requirements.txt"),
+        ("pyproject.toml", PROJECT, "uv run train.py", "Traceback (most recent call last):\nModuleNotFoundError: No module named 'einops'\n", "uv add einops"),
+        ("pyproject.toml", PROJECT, "uv sync", "error: Failed to build `lap==0.4`\n      [stderr]\n      ModuleNotFoundError: No module named 'numpy'\n      hint: This error likely indicates that `lap` depends on `numpy`, but doesn't declare it as a build dependency.\n", "printf '%s\\n' '' '[tool.uv.extra-build-dependencies]' 'lap = [\"numpy\"]' >> pyproject.toml"),
+        ("requirements.txt", "flash_atn\n", "pip install -r requirements.txt", "ERROR: Could not find a version that satisfies the requirement flash_atn (from versions: none)\nERROR: No matching distribution found for flash_atn\n", "sed -i.bak '1s|.*|flash-attn|' requirements.txt"),
+        ("CMakeLists.txt", "set(CMAKE_CUDA_ARCHITECTURES 52 80)\n", "cmake --build build", "nvcc fatal   : Unsupported gpu architecture 'compute_52'\n", "sed -i.bak '1s|.*|set(CMAKE_CUDA_ARCHITECTURES 80)|' CMakeLists.txt"),
+        ("Makefile", "all:\n\tg++ -std=c++14 -c a.cpp\n", "make", "c10/util/C++17.h:24:2: error: #error You need C++17 to compile PyTorch\n", "sed -i.bak '2s|.*|\tg++ -std=c++17 -c a.cpp|' Makefile"),
+        ("pyproject.toml", '[project]\nname = "x"\nrequires-python = ">=3.8"\ndependencies = ["vllm==0.6.0"]\n', "uv sync", "error: No solution found when resolving dependencies:\n  cause: Because your project depends on vllm==0.6.0, we can conclude that\n      hint: Consider using a more restrictive `requires-python` value (like >=3.9).\n", "sed -i.bak '3s|.*|requires-python = \">=3.9\"|' pyproject.toml"),
+        ("Cargo.toml", '[dependencies]\nkern = { path = "." }\n[features]\ncuda = []\n', "cargo run --features cuda", "error: the package 'x' does not contain this feature: cuda\n", "cargo run --features kern/cuda"),
+        ("CMakeLists.txt", "FetchContent_Declare(json GIT_TAG 3.11.3)\n", "cmake -B build", "CMake Error at x.cmake:49 (message):\n  Failed to checkout tag: '3.11.3'\n", "sed -i.bak '1s|.*|FetchContent_Declare(json GIT_TAG v3.11.3)|' CMakeLists.txt"),
+        ("environment.yml", "dependencies:\n  - pytorch=2.1.0\n", "conda env create -f environment.yml", "LibMambaUnsatisfiableError: Encountered problems while solving:\nCould not solve for environment specs\n└─ pytorch 2.1.0** is not installable because there are no viable options\n", "sed -i.bak '2s|.*|  - pytorch|' environment.yml"),
         ("Cargo.toml", CRATE, "cargo build --features cuda,nccl", "error: the package 'x' does not contain this feature: cuda\n", "cargo build --features flash-cuda,nccl"),
         ("pyproject.toml", PROJECT, "uv sync --extra cuda", "error: Extra `cuda` is not defined in the `optional-dependencies` table for `trainer`\n", "uv sync --extra cu128"),
         ("Makefile", "CXXFLAGS = -march=znver5\n", "make", f"cc1plus: error: bad value 'znver5' for '-march=' switch\n{MARCH}", "sed -i.bak '1s|.*|CXXFLAGS = -march=znver1|' Makefile"),
@@ -82,6 +92,8 @@ LOCK = f'version = 3\n[[package]]\nname = "x"\nversion = "1"\ndependencies = ["h
     ("file", "text", "command", "log"),
     [
         ("Cargo.toml", f'[features]\n"cudb{TOUCH}" = []\n', "cargo build --features cuda", "error: the package 'x' does not contain this feature: cuda\n"),
+        ("Cargo.toml", f'[dependencies]\n"kern{TOUCH}" = {{ path = "." }}\n[features]\ncuda = []\n', "cargo run --features cuda", "error: the package 'x' does not contain this feature: cuda\n"),
+        ("requirements.txt", f"sage==2 {TOUCH}\n", "pip install -r requirements.txt", "ERROR: Could not find a version that satisfies the requirement sage==2 (from versions: 1.0.5)\n"),
         ("Cargo.lock", LOCK, "cargo build", "note: there are multiple different versions of crate `half` in the dependency graph\n"),
         (f"{TOUCH}/pyproject.toml", "", "uv pip install -e .", "error: No `pyproject.toml` found in current directory or any parent directory\n"),
         (f"{TOUCH}/libattn.so", "", "make", "/usr/bin/ld: cannot find -lattn: No such file or directory\n"),

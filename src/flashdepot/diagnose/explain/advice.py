@@ -151,8 +151,8 @@ class Advice:
         if named in command and _OF_A_PLACE.search(failed):
             isolated = "" if "--no-build-isolation" in failed else " --no-build-isolation"
             command = command.replace(named, f"{failed}{isolated}")
-        if failed:
-            command = command.replace("THE_COMMAND", failed)
+        if whole := failed or failed_command(self.outcome):
+            command = command.replace("THE_COMMAND", whole)
         if _PROGRAM.match(failed):
             command = command.replace("python ...", failed)
         if _ONLY_SETS.fullmatch(code := code_of(command)):
@@ -196,7 +196,7 @@ class Advice:
     def _place(self, command: str) -> tuple[bool, ...]:
         """Where a command stands: what fixes before what has to be filled in or is prose, and that before what only looks."""
         code = code_of(command)
-        prose = not is_command(code)
+        prose = not is_command(code.replace("THE_COMMAND", "python"))
         lacks = self.shell.lacks(command)
         return (
             not self.settings.at_fault(command),

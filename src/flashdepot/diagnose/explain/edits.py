@@ -33,7 +33,8 @@ _LIBRARIES = tuple(
     f"{root}/{folder}/"
     for root in ("$CUDA_HOME", "$CUDA_PATH", "/usr/local/cuda", "$CONDA_PREFIX")
     for folder in ("lib64", "lib", "lib64/stubs", "lib/stubs")
-) + ("/usr/lib/x86_64-linux-gnu/", "/usr/lib64/", "/usr/lib/wsl/lib/")
+)
+_OF_SYSTEM = ("/usr/lib/x86_64-linux-gnu/", "/usr/lib64/", "/usr/lib/wsl/lib/")
 """Where libraries are that no linker looks for by itself, or by a name without a number only; those of stubs stand for the driver's."""
 _HEADERS = tuple(f"{depth}*.{kind}" for depth in ("", "*/", "*/*/") for kind in ("h", "hpp", "cuh"))
 _WORD = re.compile(r"[\w.+-]+")
@@ -66,11 +67,14 @@ class Edits(ProjectFiles):
 
     def required(self, command: str) -> str:
         """A command that installs one package as a change of the file, or of the failed command, that asks for another release of it."""
-        code, _, remark = command.partition("   # ")
+        code, mark, remark = command.partition("   # ")
         found = _INSTALLS_ONE.fullmatch(code)
-        if not found or not _OF_A_PROJECT.search(self.failed):
+        if not found or "THE_" in code or not _OF_A_PROJECT.search(self.failed):
             return command
         named = re.findall(r" -r ?(\S+)", self.failed)
+        if re.match(r"uv (?:run|sync|lock)\b", self.failed) and self.files.find("pyproject.toml"):
+            newer = f" --upgrade-package {found['name']}" if " -U " in code else ""
+            command = f"uv add {shlex.quote(found['name'] + (found['spec'] or ''))}{newer}{mark}{remark}"
         own = self.written(_bounded(found["name"]), rf"\g<name>{found['spec'] or ''}", remark, (*named, *_ASKED))
         return own or command
 
@@ -309,11 +313,38 @@ class Edits(ProjectFiles):
         for name, need in needs.items():
             own = f"{need['path']}/Cargo.toml" if isinstance(need, dict) and "path" in need else ""
             has = self.keys(f"{own or 'Cargo.toml'}:features", {} if own else {"crate": name})
-            if feature in has:
+            if _HARMLESS.fullmatch(name) and feature in has:
                 asked = re.compile(rf"(?<![\w/-]){re.escape(feature)}(?![\w-])")
                 code = asked.sub(f"{name}/{feature}", self.failed)
                 return f"{code}   # {name} has the feature, and this project does not" if code != self.failed else ""
         return ""
+
+    def _build_need(self, _given: str, groups: Mapping[str, str]) -> str:
+        """What a package needs to be built and does not say, in uv's project: torch as the project has it."""
+        project, name = self.files.text("pyproject.toml"), groups["name"]
+        if not project or not self.failed.startswith("uv ") or not _HARMLESS.fullmatch(name + groups["need"]):
+            return ""
+        pinned = re.search(rf"(?<![\w-]){re.escape(groups['need'])}==[\d.]+\w*", project)
+        entry = f'"{pinned[0] if pinned else groups["need"]}"'
+        if groups["need"] == "torch" and not pinned:
+            entry = '{ requirement = "torch", match-runtime = true }'
+        return self._add(f"pyproject.toml:tool.uv.extra-build-dependencies:{name} = [{entry}]", {})
+
+    def _architecture(self, _given: str, groups: Mapping[str, str]) -> str:
+        """The list of GPU architectures without one that nvcc does not know; another in its place where it is the only one."""
+        old = groups["number"]
+        gpus = self.shell.host.gpus if self.shell.host else ()
+        new = str(gpus[0].architecture) if gpus and str(gpus[0].architecture) != old else "80"
+        asked = re.compile(
+            rf"(?P<of>CUDA_ARCHITECTURES[ =\"]+(?:\w+[ ;])*){old}[ ;](?=\d)|(?P<by>\b(?:compute_|sm_)|CUDA_ARCHITECTURES[ =\"]+(?:\w+[ ;])*){old}\b"
+        )
+        remark = f"this nvcc does not know {old}"
+        return self.written(asked, lambda found: found["of"] or f"{found['by']}{new}", remark)
+
+    def _standard(self, _given: str, groups: Mapping[str, str]) -> str:
+        """A newer C++ standard where the project names an older one."""
+        asked = re.compile(r"(?P<by>-std=(?:c|gnu)\+\+|(?:CXX|CUDA)_STANDARD )(?:0[3x]|1[14])\b")
+        return self.written(asked, rf"\g<by>{groups['number']}", f"C++{groups['number']} is asked for")
 
     def _known(self, _given: str, groups: Mapping[str, str]) -> str:
         """The package of the field that was meant by a name that no index has."""
@@ -411,7 +442,7 @@ class Edits(ProjectFiles):
         name = groups.get("file") or f"lib{groups['lib']}.[sa]*"
         found = (
             path
-            for depth in ("*/", "*/*/", "*/*/*/", *(_LIBRARIES if "lib" in groups else ()))
+            for depth in ("*/", "*/*/", "*/*/*/", *((*_LIBRARIES, *_OF_SYSTEM) if "lib" in groups else ()))
             for path in self.files.find(f"{depth}{name if 'lib' in groups else glob.escape(name)}")
         )
         place = next((path for path in found if "CMakeFiles" not in path and _HARMLESS.fullmatch(path)), "")

@@ -222,7 +222,11 @@ def _for_gpu(values: Mapping[str, str], tool: str, package: Package) -> str:
     if tool == "cargo":
         return f"CUDA_COMPUTE_CAP={arch} {again}"
     if tool == "cmake":
-        again = re.sub(r" -DCMAKE_CUDA_ARCHITECTURES=\S*", "", again)
+        again = (
+            re.sub(r" -DCMAKE_CUDA_ARCHITECTURES=\S*", "", again)
+            if "--build" not in again
+            else _usual_command(tool, package)
+        )
         return f"rm -rf build; {again} -DCMAKE_CUDA_ARCHITECTURES={arch}"
     if tool == "compiler":
         return f"{_ARCHITECTURES.sub('', again)} -gencode arch=compute_{arch},code=sm_{arch}"
