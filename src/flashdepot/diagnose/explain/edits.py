@@ -336,10 +336,10 @@ class Edits(ProjectFiles):
         gpus = self.shell.host.gpus if self.shell.host else ()
         new = str(gpus[0].architecture) if gpus and str(gpus[0].architecture) != old else "80"
         asked = re.compile(
-            rf"(?P<of>CUDA_ARCHITECTURES[ =\"]+(?:\w+[ ;])*){old}[ ;](?=\d)|(?P<by>\b(?:compute_|sm_)|CUDA_ARCHITECTURES[ =\"]+(?:\w+[ ;])*){old}\b"
+            rf" -gencode[= ]arch=compute_{old},code=\S+(?=.* -gencode)|(?P<of>CUDA_ARCHITECTURES[ =\"]+(?:\w+[ ;])*){old}[ ;](?=\d)|(?P<by>\b(?:compute_|sm_)|CUDA_ARCHITECTURES[ =\"]+(?:\w+[ ;])*){old}\b"
         )
         remark = f"this nvcc does not know {old}"
-        return self.written(asked, lambda found: found["of"] or f"{found['by']}{new}", remark)
+        return self.written(asked, lambda found: f"{found['by']}{new}" if found["by"] else found["of"] or "", remark)
 
     def _standard(self, _given: str, groups: Mapping[str, str]) -> str:
         """A newer C++ standard where the project names an older one."""
