@@ -319,7 +319,7 @@ class Edits(ProjectFiles):
                 return f"{code}   # {name} has the feature, and this project does not" if code != self.failed else ""
         return ""
 
-    def _build_need(self, _given: str, groups: Mapping[str, str]) -> str:
+    def _needs(self, _given: str, groups: Mapping[str, str]) -> str:
         """What a package needs to be built and does not say, in uv's project: torch as the project has it."""
         project, name = self.files.text("pyproject.toml"), groups["name"]
         if not project or not self.failed.startswith("uv ") or not _HARMLESS.fullmatch(name + groups["need"]):
