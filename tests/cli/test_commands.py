@@ -116,6 +116,8 @@ def test_help_is_a_command_too() -> None:
         (["keys", "new", "--name", "me"], 2, "No such option '--name'.\n"),
         (["depot", "pull", "--arch", "90"], 4, "whom you trust, 'flashdepot keys ls'"),
         (["catalog", "ls", "--cuda", "12.8"], 2, "No such option"),
+        (["get", "--out", "lib/aux", "--arch", "90"], 2, "'aux' is a device of Windows, and no folder."),
+        (["vendor", "third/NUL.d", "--arch", "90"], 2, "'NUL.d' is a device of Windows, and no folder."),
     ],
 )
 def test_wrong_words_get_their_exit_code_and_the_right_ones(tmp_path, arguments, code, said) -> None:
@@ -153,6 +155,12 @@ def test_a_driver_below_the_floor_is_refused_with_the_way_out(driver, way_out, t
 )
 def test_a_wrong_command_gets_the_right_one_of_its_group_too(word, said) -> None:
     assert f"error: No such command '{word}'.\n  {said}" in flashdepot(word).stderr
+
+
+@pytest.mark.parametrize("name", ["aux", "Con.old", "COM1"])
+def test_a_key_whose_file_windows_cannot_have_is_not_made(name, tmp_path) -> None:
+    config = {"XDG_CONFIG_HOME": str(tmp_path), "APPDATA": str(tmp_path)}
+    assert_ends(flashdepot("keys", "new", name, **config), 2, "it is a device of Windows")
 
 
 @pytest.mark.parametrize("group", [[], ["depot"]])
@@ -225,7 +233,7 @@ def test_a_system_that_nothing_is_built_for_is_answered_with_those_that_there_ar
     assert_ends(done, 4, "Nothing is built for darwin-arm64: there are linux-x86_64", "--target linux-x86_64")
 
 
-@pytest.mark.parametrize("command", ["get --out", "build --out", "wheel --out", "vendor"])
+@pytest.mark.parametrize("command", ["get --out", "build --out", "wheel --out", "vendor", "link cargo"])
 def test_a_folder_that_cannot_be_written_is_named_before_anything_is_made(command, tmp_path) -> None:
     (tmp_path / "file").write_text("mine")
     words = (*command.split(), str(tmp_path / "file" / "x"), "--profile", "quick", "--depot", str(tmp_path / "depot"))

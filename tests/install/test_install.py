@@ -1,6 +1,8 @@
 """`flashdepot install` into real environments: proved there, or the environment as it was."""
 
+import errno
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -8,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from flashdepot.errors import MissingToolError
 from flashdepot.host.python_environment import probe_python
 from flashdepot.install.change import EnvironmentChange, recover
 from flashdepot.install.present import own_files
@@ -82,39 +85,65 @@ def stage(change: EnvironmentChange, environment: Venv) -> list[Path]:
 
 
 @pytest.mark.parametrize("installer", ["uv"], indirect=True)
-@pytest.mark.parametrize("number", [0, 1, 3, 6, 8, 9, 99])
-def test_a_killed_installation_is_undone_by_the_next(environment, number) -> None:
-    """Killed before or after any of its moves, twice, and the second time while it is undone."""
+@pytest.mark.parametrize("number", [0, 3, 6, 8, 9, 13, 17, 22, 28, 999])
+@pytest.mark.parametrize("image", [False, True], ids=["", "image"])
+def test_a_killed_installation_is_undone_by_the_next(environment, number, image) -> None:
+    """Killed before any of its changes, twice, and the second time while it is undone.
+
+    What comes from a container's image is not renamed by its file system, overlayfs: it is copied.
+    """
     add_official(environment)
     before = environment.contents()
     code = f"""
-import os, sys
+import errno, os, sys
 from pathlib import Path
 sys.path.insert(0, {str(Path(__file__).parents[1])!r})
-from flashdepot.install import change as changes
-from flashdepot.install.change import EnvironmentChange, recover
-from flashdepot.install.present import own_files
-from support.venvs import Venv, add_official
+from flashdepot.install.change import EnvironmentChange
+from support.venvs import Venv
 from install.test_install import stage
-left, move = {number}, changes._move
-def moving(*paths):
+left = {number}
+def before(event, arguments):
     global left
-    if not left:
-        os._exit(9)
-    left -= 1
-    move(*paths)
-changes._move = moving
+    if event in {{"os.rename", "os.remove", "os.rmdir", "os.mkdir", "shutil.copyfile"}}:
+        if not left:
+            os._exit(9)
+        left -= 1
+        if event == "os.rename" and {image} and len([1 for path in arguments[:2] if "-install/" in str(path)]) == 1:
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+sys.addaudithook(before)
 environment = Venv(Path({str(environment.root)!r}))
+allowed = left
+if sys.argv[1:] == ["swap"]:
+    left = -1  # nothing is counted yet
 with EnvironmentChange(environment.root, print) as change:
-    change.swap(stage(change, environment))
+    files = stage(change, environment)
+    left = allowed if left < 0 else left
+    change.swap(files)
     os._exit(9)
 """
-    for _ in range(2):
-        assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 9
+    for counted in ("swap", "undo"):
+        assert subprocess.run([sys.executable, "-c", code, counted], check=False).returncode == 9
     said: list[str] = []
-    assert recover(environment.root, said.append)
-    assert "was interrupted: the environment was put back" in said[0]
+    assert recover(environment.root, said.append) == ("was interrupted: the environment was put back" in "".join(said))
     assert environment.contents() == before
+
+
+@pytest.mark.parametrize("installer", ["uv"], indirect=True)
+@pytest.mark.parametrize("failing", ["new", "old"])
+def test_an_installation_that_cannot_begin_leaves_nothing(environment, failing, monkeypatch) -> None:
+    make = Path.mkdir
+
+    def refuse(path: Path, *arguments: object, **keywords: object) -> None:
+        if path.name == failing:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        make(path, *arguments, **keywords)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with unchanged(environment), pytest.raises(MissingToolError), EnvironmentChange(environment.root, pytest.fail):
+        pass
+    monkeypatch.undo()
+    with EnvironmentChange(environment.root, pytest.fail):
+        pass
 
 
 def test_two_installations_into_one_environment_do_not_mix(install, depot, environment) -> None:

@@ -80,7 +80,7 @@ def test_a_requirement_that_cannot_be_met_is_named_and_nothing_changes(command, 
 def test_offline_the_command_is_given(command, lacking, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("FLASHDEPOT_OFFLINE", "1")
     done = command("--wheel", wheel(tmp_path, b"", "torch", "einops"))
-    assert_ends(done, 7, "uv pip install einops")
+    assert_ends(done, 7, f"uv pip install --python {lacking.python} einops")
 
 
 def add_flash_attn(site: Path) -> None:

@@ -16,6 +16,7 @@ from flashdepot.cli.library_commands import plan_view
 from flashdepot.cli.options import Asked, library_options, named_machine
 from flashdepot.cli.output import View, show, warn
 from flashdepot.errors import IncompatibleError
+from flashdepot.files.user_files import require_folder
 from flashdepot.link.library import (
     CRATE,
     LinkableLibrary,
@@ -180,6 +181,7 @@ def cargo(folder: Path, which: Which) -> View:
     It has no dependencies and builds offline. It links the static library; the crate's README says how to link the
     shared one. For another platform, run it again with --target: the crate holds one library for each platform.
     """
+    require_folder(folder, "flashdepot link cargo DIR")
     library = which.linkable()
     written = write_crate(library, folder)
     inside = written / "library" / str(library.manifest.platform)

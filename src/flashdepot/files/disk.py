@@ -161,8 +161,10 @@ def atomic_file(path: Path, mode: int = 0o644) -> Iterator[Path]:
             os.fsync(file.fileno())
         set_mode(temporary, mode)
         _replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    except BaseException:
+        with contextlib.suppress(OSError):  # what went wrong before is said
+            temporary.unlink()
+        raise
 
 
 def _replace(temporary: Path, path: Path) -> None:

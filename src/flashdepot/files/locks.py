@@ -36,10 +36,9 @@ class HeldLock:
 
         if self._descriptor is not None:
             descriptor, self._descriptor = self._descriptor, None
-            try:
+            with contextlib.suppress(OSError):  # closing it is enough, unless a program has inherited it
                 unlock_descriptor(descriptor)
-            finally:
-                os.close(descriptor)
+            os.close(descriptor)
 
     def discard(self) -> None:
         """Release it and remove its file. Windows removes no file that is open: there who has it next removes it."""

@@ -73,6 +73,11 @@ class OutputFile(msgspec.Struct, frozen=True):
             os.utime(path, ns=(self.modified_ns,) * 2)
 
 
+def is_device(name: str) -> bool:
+    """Whether Windows takes a name for a device, with any ending: nobody there can have such a file or folder."""
+    return name.partition(".")[0].rstrip().upper() in _DEVICES
+
+
 def require_safe(place: str) -> None:
     """:raises IntegrityError: for a place outside a folder, or one that git, Windows or a terminal takes for something else."""
     for part in place.split("/"):
@@ -81,7 +86,7 @@ def require_safe(place: str) -> None:
             or part[-1] in ". "
             or any(character in '\\:*?"<>|\x7f' or character < " " for character in part)
             or part.casefold() in {".git", "git~1"}
-            or part.partition(".")[0].upper() in _DEVICES
+            or is_device(part)
         )
         if wrong:
             raise IntegrityError(
@@ -181,13 +186,13 @@ def require_folder(folder: Path, elsewhere: str) -> None:
     with folder_errors(folder, elsewhere):
         path = Path(os.path.abspath(folder))  # noqa: PTH100  (links stay as they were typed)
         nearest = next((place for place in (path, *path.parents) if os.path.lexists(place)), None)
-        if nearest is None:  # on Windows, where drives and shares come and go
-            device = path.anchor.startswith("\\\\.\\")  # which Windows makes of CON, NUL and AUX
-            why = (
-                f"'{folder}' is a device of Windows, and no folder."
-                if device
-                else f"{path} is nowhere: there is no {path.anchor}"
+        made = Path(folder).parts if nearest is None else path.relative_to(nearest).parts
+        if device := next(filter(is_device, made), ""):
+            raise UsageError(
+                f"'{device}' is a device of Windows, and no folder.", hint=f"Name another folder: {elsewhere}"
             )
+        if nearest is None:  # on Windows, where drives and shares come and go
+            why = f"{path} is nowhere: there is no {path.anchor}"
             raise UsageError(why, hint=f"Name another folder: {elsewhere}")
         if not nearest.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(nearest))

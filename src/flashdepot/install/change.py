@@ -57,13 +57,17 @@ class EnvironmentChange:
         self._lock = try_lock_file(self._folder / "lock", elsewhere="--python PY")
         if self._lock is None:
             raise UsageError(f"Another flashdepot is installing into {self._prefix}.", hint="Wait until it is done.")
-        if self._journal.exists():
-            self._undo()
-            self._on_note("An installation here was interrupted: the environment was put back as it had been.")
-        with disk_errors(self._folder, "--python PY"):
-            for folder in (self.staged, self._aside):
-                _remove(folder)  # of a process that was killed before it had a journal
-                folder.mkdir()
+        try:
+            if self._journal.exists():
+                self._undo()
+                self._on_note("An installation here was interrupted: the environment was put back as it had been.")
+            with disk_errors(self._folder, "--python PY"):
+                for folder in (self.staged, self._aside):
+                    _remove(folder)  # of a process that was killed before it had a journal
+                    folder.mkdir()
+        except BaseException:
+            self._leave()
+            raise
         return self
 
     def added(self) -> list[Path]:
@@ -88,9 +92,9 @@ class EnvironmentChange:
             self._give_to_owner()
             write_json(self._journal, {"replaced": [*map(str, old)], "added": [*map(str, new)]})
             for number, path in enumerate(old):
-                _move(path, self._aside / str(number))
+                self._move(path, self._aside / str(number))
             for path, staged in new.items():
-                _move(staged, path)
+                self._move(staged, path)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -100,14 +104,19 @@ class EnvironmentChange:
                 self._undo()
             elif kind is None:
                 self._journal.unlink(missing_ok=True)
-            shutil.rmtree(self._folder, ignore_errors=True)
         finally:
-            if self._lock is not None:
-                self._lock.release()
-            if os.name == "nt":  # where no file is removed that is open, such as a lock that is held
-                with contextlib.suppress(OSError):
-                    (self._folder / "lock").unlink()
-                    self._folder.rmdir()
+            self._leave()
+
+    def _leave(self) -> None:
+        """Remove the folder, unless it has what is still to be put back, and let others have the environment."""
+        if not self._journal.exists():
+            shutil.rmtree(self._folder, ignore_errors=True)
+        if self._lock is not None:
+            self._lock.release()
+        if os.name == "nt":  # where no file is removed that is open, such as a lock that is held
+            with contextlib.suppress(OSError):
+                (self._folder / "lock").unlink()
+                self._folder.rmdir()
 
     def _topmost_new(self, folder: Path) -> Iterator[Path]:
         """The topmost of what is staged that the environment has no folder for: each is moved as a whole."""
@@ -137,9 +146,25 @@ class EnvironmentChange:
             if _is_there(kept):
                 _remove(path)
                 path.parent.mkdir(parents=True, exist_ok=True)
-                _move(kept, path)
+                self._move(kept, path)
                 sync_folder(path.parent)
         self._journal.unlink()
+
+    def _move(self, path: Path, place: Path) -> None:
+        """Rename it. Where only a copy can be moved, as a folder of a container's image, what is kept aside is whole or not there.
+
+        shutil.move would also copy what cannot be renamed because a program has it open, as on Windows.
+        """
+        try:
+            path.rename(place)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            between, keeps = self._folder / "between", place.parent == self._aside
+            _remove(between)
+            _copy(path, between if keeps else place)
+            (between if keeps else path).rename(place if keeps else between)
+            _remove(path if keeps else between)
 
     def _read_journal(self) -> tuple[dict[Path, Path], list[Path]]:
         """What was replaced, with the place where it is kept, and what was added."""
@@ -201,14 +226,11 @@ def _tree(folder: Path) -> Iterator[Path]:
         yield from (Path(top, name) for name in (*folders, *files))
 
 
-def _move(path: Path, place: Path) -> None:
-    """Rename it: shutil.move would copy what cannot be renamed because a program has it open, as on Windows."""
-    try:
-        path.rename(place)
-    except OSError as error:
-        if error.errno != errno.EXDEV:
-            raise
-        shutil.move(path, place)
+def _copy(path: Path, place: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.copytree(path, place, symlinks=True)
+    else:
+        shutil.copy2(path, place, follow_symlinks=False)
 
 
 def _remove(path: Path) -> None:

@@ -60,11 +60,12 @@ def put_wheel(environment: PythonEnvironment, wheel: Path, staged: Path) -> str:
 def put_requirements(environment: PythonEnvironment, requirements: Sequence[str], staged: Path) -> None:
     """Install packages from the user's index, as the user's settings have it, without what they require themselves."""
     name = installer_of(environment)
-    command = " ".join(["uv pip install", *requirements] if name == "uv" else ["pip install", *requirements])
+    python = str(environment.executable)
+    program = ["uv", "pip", "install", "--python", python] if name == "uv" else [python, "-m", "pip", "install"]
     if offline():
         raise NetworkError(
             f"{environment.prefix} has no {', '.join(requirements)}, which flash-attn needs, and the network is off.",
-            hint=f"Install it first, from where you have it: {command}",
+            hint=f"Install it first, from where you have it: {joined([*program, *requirements])}",
         )
     _run(name, environment, (), requirements, staged, os.environ, NetworkError, ", ".join(requirements))
 

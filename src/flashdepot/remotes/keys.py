@@ -17,6 +17,7 @@ from securesystemslib.signer import CryptoSigner, SSlibKey
 from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
 from flashdepot.files.disk import disk_errors, sync_folder
 from flashdepot.files.trust import ANOTHER_CONFIG
+from flashdepot.files.user_files import is_device
 from flashdepot.model.remote import KEY_NAME, PublicKey, TrustedKey
 from flashdepot.remotes.user_settings import UserSettings, today
 
@@ -74,6 +75,10 @@ def require_name(name: str) -> None:
     """:raises UsageError: for a text that is not a name of a key."""
     if re.fullmatch(KEY_NAME, name) is None:
         raise UsageError(f"'{name[:80]}' is not a name for a key: letters, digits, '.', '_' and '-', at most 64.")
+    if is_device(name):
+        raise UsageError(
+            f"'{name}' is not a name for a key: it is a device of Windows, and a file there has the key's name."
+        )
 
 
 def _write(key: SigningKey, place: Path) -> Path:
