@@ -9,6 +9,7 @@ import pytest
 
 from doctor.logs import classes
 from flashdepot.diagnose.explain.edits import Edits
+from flashdepot.diagnose.explain.places import Places
 from flashdepot.diagnose.explain.rules import SENTENCES, SYMPTOM, LogRule, load_rules
 from flashdepot.diagnose.explain.values import fill
 
@@ -48,7 +49,7 @@ def test_what_a_rule_hides_is_a_rule() -> None:
 
 def test_an_edit_that_a_hint_asks_for_is_there() -> None:
     asked = {command[1:].split()[0] for _, command in SENTENCES.rows["hints"] if command.startswith("@")}
-    assert asked == {name[1:] for name in vars(Edits) if re.fullmatch("_[a-z]+", name)}
+    assert asked == {name[1:] for name in (*vars(Edits), *vars(Places)) if re.fullmatch("_[a-z]+", name)}
 
 
 @pytest.mark.parametrize("rule", load_rules(), ids=lambda rule: rule.id)

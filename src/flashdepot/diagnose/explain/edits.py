@@ -1,6 +1,6 @@
 """The edit of the user's project, or of the failed command, that fixes what a line tells of.
 
-The rows of ``sentences.toml`` name an edit by ``@``, with its arguments; each is a method here. An edit for which the files, the
+The rows of ``sentences.toml`` name an edit by ``@``, with its arguments; each is a method here or, where it is about where a file is, in :mod:`flashdepot.diagnose.explain.places`. An edit for which the files, the
 variables and the command have nothing is empty.
 """
 
@@ -10,14 +10,13 @@ import glob
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
-from difflib import SequenceMatcher
-from itertools import takewhile
+from collections.abc import Mapping
 from os.path import normpath
 from pathlib import Path
 
 from flashdepot.diagnose.explain.machine import is_published, known_names, named
-from flashdepot.diagnose.explain.project import ProjectFiles
+from flashdepot.diagnose.explain.places import Places
+from flashdepot.diagnose.explain.project import ALIKE, HARMLESS, filled, nearest
 
 _ASKED = (
     "*.in",
@@ -29,21 +28,10 @@ _ASKED = (
     "environment*.y*ml",
 )
 """Those that name the packages to install."""
-_LIBRARIES = tuple(
-    f"{root}/{folder}/"
-    for root in ("$CUDA_HOME", "$CUDA_PATH", "/usr/local/cuda", "$CONDA_PREFIX")
-    for folder in ("lib64", "lib", "lib64/stubs", "lib/stubs")
-)
-_OF_SYSTEM = ("/usr/lib/x86_64-linux-gnu/", "/usr/lib64/", "/usr/lib/wsl/lib/")
-"""Where libraries are that no linker looks for by itself, or by a name without a number only; those of stubs stand for the driver's."""
 _HEADERS = tuple(f"{depth}*.{kind}" for depth in ("", "*/", "*/*/") for kind in ("h", "hpp", "cuh"))
 _WORD = re.compile(r"[\w.+-]+")
-_HARMLESS = re.compile(r"[\w@%+=:,./~-]+")
-"""A name, of a log or of a file, that a shell takes for one word and nothing else."""
-_ALIKE = 0.6
-"""How much a word must be like another, of 1, to be meant for it."""
 _NEARLY = 1.8
-"""The same for a name that nothing lists, with what both begin with."""
+"""How much a name that nothing lists must be like another, of 2: by what they have in common and by how they begin."""
 _LISTED = 6
 _IN_SOURCE = re.compile(r"\.(?:c\w{0,3}|h\w{0,2}|rs)[:(]\d+[:,)]")
 """A place in a source file."""
@@ -57,7 +45,7 @@ _BUILDS = re.compile(r"^(\s*- *[\w.-]+=[\w.*]+)=\w+\s*$", re.MULTILINE)
 _SYSTEMS = {"win": "win32", "lin": "linux", "man": "linux", "mac": "darwin"}
 
 
-class Edits(ProjectFiles):
+class Edits(Places):
     """The edits of one project."""
 
     def edit(self, how: str, groups: Mapping[str, str]) -> str:
@@ -84,7 +72,7 @@ class Edits(ProjectFiles):
         :param given: the file and the table whose keys are those, or the values, where the line does not list them.
         """
         listed = _WORD.findall(groups.get("accepted", "")) or list(self.keys(given, groups))
-        there = (word.strip(".") for word in listed if _HARMLESS.fullmatch(word))
+        there = (word.strip(".") for word in listed if HARMLESS.fullmatch(word))
         accepted = [word for word in dict.fromkeys(there) if word not in ("or", "and", "one", "of")]
         meant, refused, option = (groups.get(name, "") for name in ("meant", "refused", "option"))
         refused = refused or groups.get("other", "")
@@ -92,7 +80,7 @@ class Edits(ProjectFiles):
         if meant and not refused and not option:
             words = [*re.split(r"[\s,=]+", self.failed), *re.split(r"[\s'\"`,]+", self.settings.said)]
             quoted = [word for word in re.findall(r"[`'\"]([\w.-]+)[`'\"]", self.settings.said) if word in words]
-            refused = nearest(meant, [word for word in words if word not in (meant, "")], _ALIKE) or (quoted or [""])[0]
+            refused = nearest(meant, [word for word in words if word not in (meant, "")], ALIKE) or (quoted or [""])[0]
         native = "native" if option and "native" in accepted else ""
         new = meant or native or nearest(refused, [word for word in accepted if word != refused])
         if not new:
@@ -106,12 +94,12 @@ class Edits(ProjectFiles):
         prose = f"{option}{new} in place of {option}{refused or 'what it has'}   # {remark}"
         if _IN_SOURCE.search(self.settings.said):
             return written  # a compiler's guess at a name: right only for a word that is the user's
-        sure = bool(groups.get("meant")) or len(accepted) == 1 or bool(nearest(refused, accepted, _ALIKE))
+        sure = bool(groups.get("meant")) or len(accepted) == 1 or bool(nearest(refused, accepted, ALIKE))
         return written or ("" if self.failed or not sure else prose)
 
     def _replace(self, given: str, groups: Mapping[str, str]) -> str:
         """Other words, or none, in place of some that the files or the command have."""
-        old, _, new = _filled(given, groups).partition(" ")
+        old, _, new = filled(given, groups).partition(" ")
         option = re.escape(groups.get("option", ""))
         words = re.compile(rf"(?<![\w-]){re.escape(old)}(?:{option})?(?![\w=-])")
         return self.written(words, new, f"{new} in place of {old}" if new else f"without {old}")
@@ -143,24 +131,6 @@ class Edits(ProjectFiles):
             return f"export CXXFLAGS='-include {header}'   # {file} needs it and does not include it; then from an empty build folder"
         return f"sed -i.bak '1i #include <{header}>' {file}   # {file} needs it; then the same command"
 
-    def _wheel(self, _given: str, groups: Mapping[str, str]) -> str:
-        """The wheel of the same release for this Python and system, where it is next to the one that is for another."""
-        place, _, name = groups["file"].rpartition("/")
-        python = self.shell.host.python if self.shell.host else None
-        tag = "cp{}{}".format(*python.version.numbers[:2]) if python else "-"
-        folders = [f"{glob.escape(place)}/"] if place else ["", "*/", "~/Downloads/"]
-        found = (
-            path for folder in folders for path in self.files.find(f"{folder}{glob.escape(name.split('-')[0])}-*.whl")
-        )
-        system = "win" if os.name == "nt" else "linux"
-        fits = [
-            path for path in found if (f"-{tag}-" in path or "-py3-" in path) and (system in path or "-any" in path)
-        ]
-        asked = re.compile(rf"\S*{re.escape(name)}")
-        if not (there := next((path for path in fits if not path.endswith(name)), "")):
-            return ""
-        return f"{asked.sub(lambda _: shlex.quote(there), self.failed) if self.failed else f'pip install {shlex.quote(there)}'}   # the one of this Python and system"
-
     def _language(self, _given: str, groups: Mapping[str, str]) -> str:
         """A language more for a project of CMake's that has a source of it."""
         language = groups.get("language", "CUDA" if self.files.find("*.cu") or self.files.find("*/*.cu") else "CXX")
@@ -180,16 +150,6 @@ class Edits(ProjectFiles):
         name = re.escape(groups["name"])
         named = re.compile(rf',?\s*(?:branch|tag|rev)\s*=\s*"{name}"|(?<=\w)@{name}(?![\w.-])')
         return self.written(named, "", f"the repository has no {groups['name']}: its own branch")
-
-    def _source(self, _given: str, groups: Mapping[str, str]) -> str:
-        """The failed command of CMake's for the folder, below the one that it names, that has a CMakeLists.txt."""
-        below = (f"{glob.escape(groups['folder'])}/{depth}CMakeLists.txt" for depth in ("*/", "*/*/"))
-        there = next((str(Path(path).parent) for pattern in below for path in self.files.find(pattern)), "")
-        if there and not self.failed:
-            return f"cmake -S {shlex.quote(there)} -B {shlex.quote(groups['folder'])}/build   # its CMakeLists.txt is there"
-        source = re.compile(r"(?<=\s)(?:-S ?\S+|\.\.?/?)(?=\s|$)")
-        code = source.sub(lambda _: f"-S {shlex.quote(there)}", self.failed, count=1)
-        return f"{code}   # its CMakeLists.txt is there" if there and code != self.failed else ""
 
     def _program(self, _given: str, groups: Mapping[str, str]) -> str:
         """A program of a package, by uv, where the package has none of its own name."""
@@ -219,7 +179,7 @@ class Edits(ProjectFiles):
         projects = (path for depth in ("*/", "*/*/") for path in self.files.find(f"{depth}pyproject.toml"))
         member = next((str(Path(path).parent) for path in projects if re.search(named, self.files.text(path))), "")
         member = member or groups.get("name", "")
-        entry = _filled(entry, {**groups, "packages": folders, "member": member}).replace(
+        entry = filled(entry, {**groups, "packages": folders, "member": member}).replace(
             "packages = []", "bypass-selection = true"
         )
         text = self.files.text(place)
@@ -304,7 +264,7 @@ class Edits(ProjectFiles):
         taken = {need for package in locked if package["name"] == ours for need in package.get("dependencies", ())}
         versions = [package["version"] for package in locked if package["name"] == name]
         free = (version for version in versions if f"{name} {version}" not in taken)
-        there = next((version for version in free if _HARMLESS.fullmatch(version)), "")
+        there = next((version for version in free if HARMLESS.fullmatch(version)), "")
         return f"cargo add {name}@{there}   # one {name}: that of the other crate" if own and there else ""
 
     def _feature(self, _given: str, groups: Mapping[str, str]) -> str:
@@ -313,7 +273,7 @@ class Edits(ProjectFiles):
         for name, need in needs.items():
             own = f"{need['path']}/Cargo.toml" if isinstance(need, dict) and "path" in need else ""
             has = self.keys(f"{own or 'Cargo.toml'}:features", {} if own else {"crate": name})
-            if _HARMLESS.fullmatch(name) and feature in has:
+            if HARMLESS.fullmatch(name) and feature in has:
                 asked = re.compile(rf"(?<![\w/-]){re.escape(feature)}(?![\w-])")
                 code = asked.sub(f"{name}/{feature}", self.failed)
                 return f"{code}   # {name} has the feature, and this project does not" if code != self.failed else ""
@@ -322,7 +282,7 @@ class Edits(ProjectFiles):
     def _needs(self, _given: str, groups: Mapping[str, str]) -> str:
         """What a package needs to be built and does not say, in uv's project: torch as the project has it."""
         project, name = self.files.text("pyproject.toml"), groups["name"]
-        if not project or not self.failed.startswith("uv ") or not _HARMLESS.fullmatch(name + groups["need"]):
+        if not project or not self.failed.startswith("uv ") or not HARMLESS.fullmatch(name + groups["need"]):
             return ""
         pinned = re.search(rf"(?<![\w-]){re.escape(groups['need'])}==[\d.]+\w*", project)
         entry = f'"{pinned[0] if pinned else groups["need"]}"'
@@ -374,124 +334,6 @@ class Edits(ProjectFiles):
                 edit = f"'s/^( *- *[^=]+=[^=]+)=[^=]+$/\\1/; /^ *- *({given})=/d'"
                 return f"sed -i.bak -E {edit} {shlex.quote(place)}   # without builds and packages of the machine that wrote the file; then the same command"
         return ""
-
-    def _with(self, given: str, groups: Mapping[str, str]) -> str:
-        """A command for a project that has a file."""
-        place, _, command = given.partition(":")
-        return _filled(command, groups) if self.files.find(place) else ""
-
-    def _dll(self, _given: str, groups: Mapping[str, str]) -> str:
-        """The DLL that a module needs and that is not next to it, where it is below this folder: copied there."""
-        depths = [f"{top}{'*/' * depth}" for top in ("", ".venv/") for depth in range(5)]
-        kinds = ("*.pyd", ".dll")
-        for module in (
-            path for depth in depths for kind in kinds for path in self.files.find(f"{depth}{groups['module']}{kind}")
-        ):
-            for dll in dict.fromkeys(re.findall(r"([\w.+-]+\.dll)\0", self.files.text(module))):
-                near = self.files.find(f"{Path(module).parent}/{dll}")
-                there = next((path for depth in depths for path in self.files.find(f"{depth}{dll}")), "")
-                if there and not near and not dll.startswith("python3"):
-                    copy = "copy" if os.name == "nt" else "cp"
-                    return f"{copy} {shlex.quote(there)} {shlex.quote(str(Path(module).parent))}   # {module} needs it; or: os.add_dll_directory of its folder before the import"
-        return ""
-
-    def _found(self, _given: str, groups: Mapping[str, str]) -> str:
-        """The failed command with the place where a file is that it names and that is not there; or the command that looks for it."""
-        name = groups["file"].replace("\\", "/").rpartition("/")[2]
-        word = next((word for word in self.failed.split() if word.rpartition("/")[2] == name), "")
-        set_here = any(groups["file"] in value for value in self.shell.variables.values())
-        if not name or not self.files.here or set_here or self.files.find(glob.escape(word or groups["file"])):
-            return ""
-        places = (
-            f"{folder}{glob.escape(name)}"
-            for folder in ("", "*/", "*/*/", "*/*/*/", "../", "../*/", "~/", "~/Downloads/")
-        )
-        there = next((path for pattern in places for path in self.files.find(pattern)), "")
-        if there and word:
-            return f"{self.failed.replace(word, shlex.quote(there))}   # {name} is there"
-        asked = re.compile(
-            rf"(?<![\w/-]){re.escape(groups['file'])}(?![\w-])|(?<=[\"'])\.{{1,2}}/[\w./-]*{re.escape(name)}(?=/?[\"'])"
-        )
-        if there and (own := self.written(asked, there, f"{name} is there")):
-            return own
-        if there:
-            return f"ls -l {shlex.quote(there)}   # {name} is there: name it so, or run the command in its folder"
-        files = [path for pattern in ("*.*", "*/*.*", "*/*/*.*") for path in self.files.find(pattern)]
-        like = nearest(name, [path for path in files if Path(path).suffix[:2] == Path(name).suffix[:2]], _ALIKE)
-        if like and not word:
-            return f"{like} in place of {name}   # there is no {name} here, and this"
-        if like and word:
-            return f"{self.failed.replace(word, shlex.quote(like))}   # there is no {name} here, and this"
-        return f"find . ~ -name {shlex.quote(name)} -not -path '*/.*'   # where it is; then the same command with that path, or in that folder"
-
-    def _cd(self, given: str, _groups: Mapping[str, str]) -> str:
-        """The failed command in the folder below this one that has the project's file, where one has."""
-        there = (
-            path for name in given.split() for depth in ("*/", "*/*/") for path in self.files.find(f"{depth}{name}")
-        )
-        folders = (Path(path).parent.as_posix() for path in there if "venv" not in path)
-        folder = next((folder for folder in folders if _HARMLESS.fullmatch(folder)), "")
-        if not folder or self.failed.startswith("git ") or any(self.files.find(name) for name in given.split()):
-            return ""
-        if (place := re.search(r"(?<= )(?:-e )?\.(?=/? |/?$|\[)", self.failed)) is not None:
-            return f"{self.failed[: place.end() - 1]}./{folder}{self.failed[place.end() :]}   # the project is there"
-        return f"cd {shlex.quote(folder)} && {self.failed or 'THE_COMMAND'}   # the project is there"
-
-    def _folder(self, given: str, groups: Mapping[str, str]) -> str:
-        """The folder below this one that has a header or a library, in the variable by which it is looked for there."""
-        name = groups.get("file") or f"lib{groups['lib']}.[sa]*"
-        found = (
-            path
-            for depth in ("*/", "*/*/", "*/*/*/", *((*_LIBRARIES, *_OF_SYSTEM) if "lib" in groups else ()))
-            for path in self.files.find(f"{depth}{name if 'lib' in groups else glob.escape(name)}")
-        )
-        place = next((path for path in found if "CMakeFiles" not in path and _HARMLESS.fullmatch(path)), "")
-        folder = place[: -len(name) - 1] if "file" in groups else str(Path(place).parent)
-        variable, flag = _filled(given, groups), "-L native=" if given == "RUSTFLAGS" else ""
-        kept = f"${{{variable}:+:${variable}}}" if variable.endswith("PATH") else ""
-        named = not place or "file" in groups or place.endswith((".so", ".a"))  # a linker wants no number behind it
-        link = "" if named else f"ln -sf {shlex.quote(Path(place).name)} {folder}/lib{groups['lib']}.so && "
-        code = f'{link}export {variable}="{flag}{"" if folder.startswith("/") else "$PWD/"}{folder}{kept}"'
-        return f"{code}   # {place} is there; then the same command" if place else ""
-
-    def _embedded(self, _given: str, groups: Mapping[str, str]) -> str:
-        """What lets an embeddable Python of Windows see its packages: lines of its ._pth file."""
-        folder = groups["folder"].replace("\\", "/").strip("'\"")
-        folder = re.sub(r"^[A-Za-z]:(?=/)", "", folder) if not self.files.find(glob.escape(folder)) else folder
-        name = folder.rstrip("/").rpartition("/")[2]
-        found = (
-            path
-            for place in (glob.escape(folder), f"{glob.escape(name)}/", "*/")
-            for path in self.files.find(f"{place}python3*._pth")
-        )
-        if not (place := next(found, "")):
-            return ""
-        release = Path(place).stem
-        lines = "\\r\\n".join((f"{release}.zip", ".", "Lib\\\\site-packages", "import site"))
-        pip = (
-            ""
-            if self.files.find(f"{glob.escape(str(Path(place).parent))}/Lib/site-packages/pip")
-            else "; then: curl -sSLO https://bootstrap.pypa.io/get-pip.py and python get-pip.py"
-        )
-        return f"printf '{lines}\\r\\n' > {shlex.quote(place)}   # an embeddable Python sees only what this file names: Lib\\site-packages and 'import site'{pip}"
-
-
-def nearest(word: str, words: Sequence[str], least: float = 0.0) -> str:
-    """The word that is most like another: by what they have in common, and by how they begin; empty below ``least``."""
-
-    def alike(other: str) -> float:
-        a, b = word.lower(), other.lower()
-        return (
-            SequenceMatcher(None, a, b).ratio()
-            + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False))) / 7
-        )
-
-    there = [other for other in words if alike(other) >= least]
-    return max(there, key=lambda other: (alike(other), other), default="")
-
-
-def _filled(text: str, groups: Mapping[str, str]) -> str:
-    return re.sub(r"<(\w+)>", lambda found: groups.get(found[1], ""), text)
 
 
 def _any_spelling(name: str) -> str:

@@ -8,6 +8,8 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from difflib import SequenceMatcher
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,11 @@ _OWN = (
 """The files that say how a project is installed and built, from the folder of the failed command on."""
 _COMPILES = re.compile(r"(?:\S*/)?(?:g\+\+|gcc|c\+\+|clang\+\+|nvcc|ld)\s")
 """A command that a file says more often than a person does: the file is changed where it has what is wrong."""
+
+HARMLESS = re.compile(r"[\w@%+=:,./~-]+")
+"""A name, of a log or of a file, that a shell takes for one word and nothing else."""
+ALIKE = 0.6
+"""How much a word must be like another, of 1, to be meant for it."""
 
 
 class ProjectFiles:
@@ -91,3 +98,22 @@ class ProjectFiles:
             for key in table.split("."):
                 found = found.get(key, {}) if isinstance(found, dict) else {}
             yield from (entry.get("name", "") for entry in found) if isinstance(found, list) else found
+
+
+def nearest(word: str, words: Sequence[str], least: float = 0.0) -> str:
+    """The word that is most like another: by what they have in common, and by how they begin; empty below ``least``."""
+
+    def alike(other: str) -> float:
+        a, b = word.lower(), other.lower()
+        return (
+            SequenceMatcher(None, a, b).ratio()
+            + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False))) / 7
+        )
+
+    there = [other for other in words if alike(other) >= least]
+    return max(there, key=lambda other: (alike(other), other), default="")
+
+
+def filled(text: str, groups: Mapping[str, str]) -> str:
+    """The arguments of a row with what its line names in place of ``<name>``."""
+    return re.sub(r"<(\w+)>", lambda found: groups.get(found[1], ""), text)

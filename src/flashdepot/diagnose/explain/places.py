@@ -1,0 +1,155 @@
+"""Where a file is that the failed command, a build or an import did not find, and the command that takes it from there.
+
+The rows of ``sentences.toml`` name each by ``@``, as they do the edits of :mod:`flashdepot.diagnose.explain.edits`; a new one is a method here.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+
+from flashdepot.diagnose.explain.project import ALIKE, HARMLESS, ProjectFiles, filled, nearest
+
+_LIBRARIES = tuple(
+    f"{root}/{folder}/"
+    for root in ("$CUDA_HOME", "$CUDA_PATH", "/usr/local/cuda", "$CONDA_PREFIX")
+    for folder in ("lib64", "lib", "lib64/stubs", "lib/stubs")
+)
+_OF_SYSTEM = ("/usr/lib/x86_64-linux-gnu/", "/usr/lib64/", "/usr/lib/wsl/lib/")
+"""Where libraries are that no linker looks for by itself, or by a name without a number only; those of stubs stand for the driver's."""
+
+
+class Places(ProjectFiles):
+    """A project, by where its files are."""
+
+    def _wheel(self, _given: str, groups: Mapping[str, str]) -> str:
+        """The wheel of the same release for this Python and system, where it is next to the one that is for another."""
+        place, _, name = groups["file"].rpartition("/")
+        python = self.shell.host.python if self.shell.host else None
+        tag = "cp{}{}".format(*python.version.numbers[:2]) if python else "-"
+        folders = [f"{glob.escape(place)}/"] if place else ["", "*/", "~/Downloads/"]
+        found = (
+            path for folder in folders for path in self.files.find(f"{folder}{glob.escape(name.split('-')[0])}-*.whl")
+        )
+        system = "win" if os.name == "nt" else "linux"
+        fits = [
+            path for path in found if (f"-{tag}-" in path or "-py3-" in path) and (system in path or "-any" in path)
+        ]
+        asked = re.compile(rf"\S*{re.escape(name)}")
+        if not (there := next((path for path in fits if not path.endswith(name)), "")):
+            return ""
+        return f"{asked.sub(lambda _: shlex.quote(there), self.failed) if self.failed else f'pip install {shlex.quote(there)}'}   # the one of this Python and system"
+
+    def _source(self, _given: str, groups: Mapping[str, str]) -> str:
+        """The failed command of CMake's for the folder, below the one that it names, that has a CMakeLists.txt."""
+        below = (f"{glob.escape(groups['folder'])}/{depth}CMakeLists.txt" for depth in ("*/", "*/*/"))
+        there = next((str(Path(path).parent) for pattern in below for path in self.files.find(pattern)), "")
+        if there and not self.failed:
+            return f"cmake -S {shlex.quote(there)} -B {shlex.quote(groups['folder'])}/build   # its CMakeLists.txt is there"
+        source = re.compile(r"(?<=\s)(?:-S ?\S+|\.\.?/?)(?=\s|$)")
+        code = source.sub(lambda _: f"-S {shlex.quote(there)}", self.failed, count=1)
+        return f"{code}   # its CMakeLists.txt is there" if there and code != self.failed else ""
+
+    def _with(self, given: str, groups: Mapping[str, str]) -> str:
+        """A command for a project that has a file."""
+        place, _, command = given.partition(":")
+        return filled(command, groups) if self.files.find(place) else ""
+
+    def _dll(self, _given: str, groups: Mapping[str, str]) -> str:
+        """The DLL that a module needs and that is not next to it, where it is below this folder: copied there."""
+        depths = [f"{top}{'*/' * depth}" for top in ("", ".venv/") for depth in range(5)]
+        kinds = ("*.pyd", ".dll")
+        for module in (
+            path for depth in depths for kind in kinds for path in self.files.find(f"{depth}{groups['module']}{kind}")
+        ):
+            for dll in dict.fromkeys(re.findall(r"([\w.+-]+\.dll)\0", self.files.text(module))):
+                near = self.files.find(f"{Path(module).parent}/{dll}")
+                there = next((path for depth in depths for path in self.files.find(f"{depth}{dll}")), "")
+                if there and not near and not dll.startswith("python3"):
+                    copy = "copy" if os.name == "nt" else "cp"
+                    return f"{copy} {shlex.quote(there)} {shlex.quote(str(Path(module).parent))}   # {module} needs it; or: os.add_dll_directory of its folder before the import"
+        return ""
+
+    def _found(self, _given: str, groups: Mapping[str, str]) -> str:
+        """The failed command with the place where a file is that it names and that is not there; or the command that looks for it."""
+        name = groups["file"].replace("\\", "/").rpartition("/")[2]
+        word = next((word for word in self.failed.split() if word.rpartition("/")[2] == name), "")
+        set_here = any(groups["file"] in value for value in self.shell.variables.values())
+        if not name or not self.files.here or set_here or self.files.find(glob.escape(word or groups["file"])):
+            return ""
+        places = (
+            f"{folder}{glob.escape(name)}"
+            for folder in ("", "*/", "*/*/", "*/*/*/", "../", "../*/", "~/", "~/Downloads/")
+        )
+        there = next((path for pattern in places for path in self.files.find(pattern)), "")
+        if there and word:
+            return f"{self.failed.replace(word, shlex.quote(there))}   # {name} is there"
+        asked = re.compile(
+            rf"(?<![\w/-]){re.escape(groups['file'])}(?![\w-])|(?<=[\"'])\.{{1,2}}/[\w./-]*{re.escape(name)}(?=/?[\"'])"
+        )
+        if there and (own := self.written(asked, there, f"{name} is there")):
+            return own
+        if there:
+            return f"ls -l {shlex.quote(there)}   # {name} is there: name it so, or run the command in its folder"
+        files = [path for pattern in ("*.*", "*/*.*", "*/*/*.*") for path in self.files.find(pattern)]
+        like = nearest(name, [path for path in files if Path(path).suffix[:2] == Path(name).suffix[:2]], ALIKE)
+        if like and not word:
+            return f"{like} in place of {name}   # there is no {name} here, and this"
+        if like and word:
+            return f"{self.failed.replace(word, shlex.quote(like))}   # there is no {name} here, and this"
+        return f"find . ~ -name {shlex.quote(name)} -not -path '*/.*'   # where it is; then the same command with that path, or in that folder"
+
+    def _cd(self, given: str, _groups: Mapping[str, str]) -> str:
+        """The failed command in the folder below this one that has the project's file, where one has."""
+        there = (
+            path for name in given.split() for depth in ("*/", "*/*/") for path in self.files.find(f"{depth}{name}")
+        )
+        folders = (Path(path).parent.as_posix() for path in there if "venv" not in path)
+        folder = next((folder for folder in folders if HARMLESS.fullmatch(folder)), "")
+        if not folder or self.failed.startswith("git ") or any(self.files.find(name) for name in given.split()):
+            return ""
+        if (place := re.search(r"(?<= )(?:-e )?\.(?=/? |/?$|\[)", self.failed)) is not None:
+            return f"{self.failed[: place.end() - 1]}./{folder}{self.failed[place.end() :]}   # the project is there"
+        return f"cd {shlex.quote(folder)} && {self.failed or 'THE_COMMAND'}   # the project is there"
+
+    def _folder(self, given: str, groups: Mapping[str, str]) -> str:
+        """The folder below this one that has a header or a library, in the variable by which it is looked for there."""
+        name = groups.get("file") or f"lib{groups['lib']}.[sa]*"
+        found = (
+            path
+            for depth in ("*/", "*/*/", "*/*/*/", *((*_LIBRARIES, *_OF_SYSTEM) if "lib" in groups else ()))
+            for path in self.files.find(f"{depth}{name if 'lib' in groups else glob.escape(name)}")
+        )
+        place = next((path for path in found if "CMakeFiles" not in path and HARMLESS.fullmatch(path)), "")
+        folder = place[: -len(name) - 1] if "file" in groups else str(Path(place).parent)
+        variable, flag = filled(given, groups), "-L native=" if given == "RUSTFLAGS" else ""
+        kept = f"${{{variable}:+:${variable}}}" if variable.endswith("PATH") else ""
+        named = not place or "file" in groups or place.endswith((".so", ".a"))  # a linker wants no number behind it
+        link = "" if named else f"ln -sf {shlex.quote(Path(place).name)} {folder}/lib{groups['lib']}.so && "
+        code = f'{link}export {variable}="{flag}{"" if folder.startswith("/") else "$PWD/"}{folder}{kept}"'
+        return f"{code}   # {place} is there; then the same command" if place else ""
+
+    def _embedded(self, _given: str, groups: Mapping[str, str]) -> str:
+        """What lets an embeddable Python of Windows see its packages: lines of its ._pth file."""
+        folder = groups["folder"].replace("\\", "/").strip("'\"")
+        folder = re.sub(r"^[A-Za-z]:(?=/)", "", folder) if not self.files.find(glob.escape(folder)) else folder
+        name = folder.rstrip("/").rpartition("/")[2]
+        found = (
+            path
+            for place in (glob.escape(folder), f"{glob.escape(name)}/", "*/")
+            for path in self.files.find(f"{place}python3*._pth")
+        )
+        if not (place := next(found, "")):
+            return ""
+        release = Path(place).stem
+        lines = "\\r\\n".join((f"{release}.zip", ".", "Lib\\\\site-packages", "import site"))
+        pip = (
+            ""
+            if self.files.find(f"{glob.escape(str(Path(place).parent))}/Lib/site-packages/pip")
+            else "; then: curl -sSLO https://bootstrap.pypa.io/get-pip.py and python get-pip.py"
+        )
+        return f"printf '{lines}\\r\\n' > {shlex.quote(place)}   # an embeddable Python sees only what this file names: Lib\\site-packages and 'import site'{pip}"
