@@ -48,6 +48,8 @@ def vendor(folder: Path, library: Path | None, asked: Asked, *, check: bool) -> 
     from when the library was made, and whether you need a new one. Exit code: 0 intact and runs on this host, 4 does
     not run on it, 6 damaged.
     """
+    if str(folder) == "check" and not folder.exists():
+        raise UsageError("There is no folder 'check'.", meant=("check", "--check"))
     if check:
         if library is not None:
             raise UsageError(

@@ -75,6 +75,7 @@ def parse_architecture(text: str) -> Architecture:
         f"'{text}' is not a GPU architecture: expected a compute capability such as 80, 9.0 or sm_120, or the name "
         "of a GPU such as RTX 4090.",
         hint="flashdepot get --arch list shows the architectures that can be built.",
+        meant=(text, "universal" if text == "all" else text.removesuffix("+PTX")),
     )
 
 

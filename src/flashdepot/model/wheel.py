@@ -225,9 +225,11 @@ class Interpreter(Spelled):
         """Read ``cp312``, ``cp313t`` or ``pp310``; :raises UsageError: for anything else."""
         match = re.fullmatch(_SPELLING, text.strip().lower())
         if match is None:
+            version = re.fullmatch(r"(?:py|python)?3\.?(\d+)(?:\.\d+)?", text.strip().lower())
             raise UsageError(
                 f"'{text}' is not an interpreter's tag: expected one such as cp312, or cp313t for a free-threaded one.",
                 hint="'flashdepot host --python PY' shows that of an interpreter.",
+                meant=(text, f"cp3{version[1]}" if version else ""),
             )
         return cls(_KINDS[match[1]], (int(match[2]), int(match[3])), match[4] == "t")
 

@@ -64,6 +64,7 @@ def matches(asked: str, version: str) -> bool:
         raise UsageError(
             f"'{asked}' is not a version: expected one such as 2.8.3, 2.8, or '>=2.7,<2.8'.",
             hint="'flashdepot resolve' without --version takes the newest that fits.",
+            meant=(asked, asked.removeprefix("v").replace(".x", ".*")),
         ) from None
     return specifier.contains(version, prereleases=True)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from flashdepot.errors import IntegrityError, UsageError
+from flashdepot.errors import IntegrityError, UsageError, nearest
 from flashdepot.facts import read_table
 from flashdepot.model.recipe import UpstreamId
 from flashdepot.model.selection import Feature, Unit
@@ -194,6 +194,7 @@ class Sources(msgspec.Struct, frozen=True):
                 f"'{version}' is neither a known version of {self.layout.project} nor a folder: there are "
                 f"{', '.join(self.published())}.",
                 hint="Name one of them, a folder, or a commit: --upstream git+https://HOST/PATH@COMMIT",
+                meant=(version, nearest(version.rpartition("=")[2].removeprefix("v"), self.published(), like=0.9)),
             )
         return sdist
 
@@ -225,6 +226,10 @@ class Sources(msgspec.Struct, frozen=True):
         if self._is_published(spec):
             return obtain_sdist(self.layout, self.find_sdist(spec), cache, on_progress)
         root = Path(os.path.abspath(Path(spec).expanduser()))  # noqa: PTH100  (links stay as the user wrote them)
+        if "://" in spec:
+            raise UsageError(
+                f"{spec} names no commit.", hint="--upstream git+URL@COMMIT", meant=(spec, f"git+{spec}@COMMIT")
+            )
         if not root.is_dir():
             raise UsageError(
                 f"There is no folder {root}.", hint="Name one that is, or a published version: --upstream VERSION"
