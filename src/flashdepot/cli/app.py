@@ -42,8 +42,8 @@ def table_of(**modules: str) -> CommandTable:
 class Commands(click.Group):
     """A group that gives every command :data:`COMMON_OPTIONS`.
 
-    The options may stand before the command too, and ``help COMMAND`` and ``--help COMMAND`` are ``COMMAND --help``. A command starts with only the
-    imports that it needs: ``pkg-config`` is ``pkg_config`` in its module.
+    The options may stand before the command too, and ``help COMMAND`` and ``--help COMMAND`` are ``COMMAND --help``. A
+    command starts with only the imports that it needs: ``pkg-config`` is ``pkg_config`` in its module.
 
     :param sections: its commands, by the titles that they stand under in the help; none where they were added to it.
     """

@@ -134,9 +134,10 @@ def option(line: str, to: str = "", **more: Any) -> Callable[[Command], Command]
 
 
 class Number(click.ParamType):  # type: ignore[type-arg, unused-ignore]  # generic from 8.4 on
-    """A number of at least ``least``: a whole one, if that is one."""
+    """A number from ``least`` to 99999: a whole one, if that is one."""
 
     name = "number"
+    _END = 100_000
 
     def __init__(self, least: float) -> None:
         self.least = least
@@ -147,8 +148,8 @@ class Number(click.ParamType):  # type: ignore[type-arg, unused-ignore]  # gener
             number = type(self.least)(value)
         except ValueError:
             number = None
-        if number is None or not number >= self.least:  # nan is neither
-            self.fail(f"'{value}' is not a number: expected {self.least} or more.", param, ctx)
+        if number is None or not self.least <= number < self._END:  # nan is neither
+            self.fail(f"'{value}' is not a number from {self.least} to {self._END - 1}.", param, ctx)
         return number
 
 

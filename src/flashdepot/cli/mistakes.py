@@ -19,7 +19,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
     "flashdepot": {
         "flash-attn": "install", "flash_attn": "install", "upgrade": "install", "add": "install", "pip": "", "uv": "",
         "download": "get", "fetch": "get", "compile": "build", "search": "catalog ls", "cache": "depot", "test": "verify",
-        "info": "host", "version": "--version", "completion": "help",
+        "info": "host", "version": "--version", "help": "",
     },
     "flashdepot catalog": {"search": "ls", "find": "ls", "refresh": "update"},
     "flashdepot depot": {
@@ -133,9 +133,9 @@ def _as_meant(app: click.Group, words: list[str]) -> str:
         wrong = _wrong_word(context, rest)
         if wrong is None:
             return joined(["flashdepot", *line]) if line != words else ""
-        at = next((place for place, word in enumerate(rest) if wrong and word.startswith(wrong)), None)
-        if at is None:
+        if not wrong:
             return ""
+        at = rest.index(wrong) if wrong in rest else [word.startswith(wrong) for word in rest].index(True)
         if said := _said_otherwise(before, rest, at):
             return said
         if isinstance(context.command, click.Group):
@@ -150,7 +150,8 @@ def _as_meant(app: click.Group, words: list[str]) -> str:
 
 def _wrong_word(context: click.Context, rest: list[str]) -> str | None:
     """The beginning of the first word that the command does not take, empty where one is missing; ``None`` where it takes them all."""
-    if "--help" in rest and not isinstance(context.command, click.Group):
+    is_group = isinstance(context.command, click.Group)
+    if "--help" in rest and not is_group:
         return None
     try:
         _, left, _ = context.command.make_parser(context).parse_args(list(rest))
@@ -158,7 +159,7 @@ def _wrong_word(context: click.Context, rest: list[str]) -> str | None:
         return error.option_name
     except click.UsageError:
         return ""
-    return left[0] if left else "" if isinstance(context.command, click.Group) else None
+    return left[0] if left else "" if is_group and "--help" not in rest else None
 
 
 def _with_its_command(context: click.Context, rest: list[str], at: int) -> list[str] | None:
