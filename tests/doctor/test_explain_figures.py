@@ -111,6 +111,27 @@ def test_failures_that_were_made_have_the_figures_of_their_table() -> None:
     )
 
 
+def test_failures_that_were_drawn_have_the_figures_of_their_table() -> None:
+    drawn = rows("explain_drawn.csv")
+    answers = {row["failure"]: is_right(row) for row in rows("explain_failures.csv")}
+    named, works = (
+        [[row for row in drawn if row["domain"] == domain and said(row)] for domain in ("own", "neighbour")]
+        for said in (lambda row: answers[row["failure"]], lambda row: row["works"].isdigit())
+    )
+    asked = [[row for row in drawn if row["domain"] == domain] for domain in ("own", "neighbour")]
+    tried = [sum(row["works"] != "" for row in some) for some in asked]
+    first = sum(row["works"] == "1" for row in drawn)
+    text = " ".join(PAGE.split())
+    assert (
+        f"of FlashAttention {len(named[0])} of {len(asked[0])} are named rightly, of neighbours {len(named[1])} of {len(asked[1])}"
+        in text
+    )
+    assert (
+        f"**{len(works[0])} of {tried[0]} and {len(works[1])} of {tried[1]}**; {first} of the {len(works[0]) + len(works[1])} by the first"
+        in text
+    )
+
+
 def test_the_page_counts_the_classes_and_patterns_that_there_are() -> None:
     files = [tomllib.loads(path.read_text(encoding="utf-8")) for path in RULES.glob("*.toml")]
     rules = [rule for file in files for rule in (file, *file.get("cases", ()))]
