@@ -1,22 +1,23 @@
-"""A call in the words of today's models, drawn from a seed and an index, through the C ABI; and what is right, in float64.
+"""The call of a drawn problem (drawn_problem.py) through the C ABI; and what is right, in float64.
 
 What is beyond a sequence, and in pages of none, is not a number (for family fa3, which does not promise to pass over it,
 other numbers), and so is every output before the call. An error may be that of rounding the terms to their type. Of FP8
 the very values of the eight bits are the inputs of the reference: what differs is the rounding of the weights to them, at
 most 2^-4 of each and independent of the others, which bounds the error of o, and its mean square. A softcap is made by the
-GPU's own tanh, whose relative error is 2^-11.
+GPU's own tanh, whose relative error is 2^-11. Before dirty calls all shared memory of the GPU is filled with what is not a number.
 """
 
 from __future__ import annotations
 
-import argparse
 import ctypes
-import random
+import functools
 import sys
 from pathlib import Path
 from typing import Any
 
 import torch
+from drawn_problem import Problem
+from shared_memory import Filler
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from support.fa_abi import Answer, BackwardArgs, Dtype, Family, Flag, ForwardArgs, Library, Status, Tensor
@@ -25,8 +26,6 @@ FAMILIES = {"fa2": Family.FA2, "fa3": Family.FA3, "fa4": Family.FA4, "best": 0}
 TYPES = {
     "bf16": (torch.bfloat16, Dtype.BF16), "fp16": (torch.float16, Dtype.FP16), "e4m3": (torch.float8_e4m3fn, Dtype.E4M3),
 }  # fmt: skip
-KINDS = ("dense", "packed", "cache", "paged", "paged_packed")
-PAGES = {False: (1, 8, 16, 16, 32, 48, 64, 64, 128, 128, 256), True: (1, 16, 64, 128, 160, 224, 256)}
 NAN = float("nan")
 OF_TANH = 2**-11
 """Relative error of tanh.approx.f32 (PTX ISA)."""
@@ -45,63 +44,9 @@ def bits(t: torch.Tensor) -> torch.Tensor:
     return t.view(torch.uint8 if t.element_size() == 1 else torch.int16)
 
 
-class Problem:
-    """What is drawn. FP8 with factors of q, k and v, qv, chunks, queries in use and keys that are appended are fa3's."""
-
-    def __init__(self, options: argparse.Namespace, index: int) -> None:
-        chance = random.Random(f"{options.seed}:{index}")
-        fa3 = self.fa3 = options.family == "fa3"
-        self.index, self.leave_out = index, options.leave_out
-        self.kind = chance.choice(options.kinds or (*KINDS, *(["appended"] if fa3 else [])))
-        self.type = chance.choice(options.dtypes or (["e4m3", "bf16"] if fa3 else ["bf16"]))
-        self.eight = self.type == "e4m3"
-        self.qv = fa3 and not self.eight and chance.random() < 0.7
-        exact, other = chance.choice(options.head_dims), chance.randrange(8, max(options.head_dims) + 1, 8)
-        self.dim, self.dim_v = chance.choice(((exact, exact), (exact, other), (other, exact), (exact, exact)))
-        if fa3:
-            fewer = max(16, exact - 16 * chance.randrange(4))
-            self.dim, self.dim_v = (chance.choice((exact, fewer)),) * 2 if self.eight else (64, 512)
-        self.heads_k = chance.choice((1, 2, 3))
-        self.heads = self.heads_k * chance.choice((1, 1, 2, 4, 5, *([16] if fa3 else [])))
-        self.batch = chance.choice((1, 2, 3, 4, *([9] if fa3 else [])))
-        longest = chance.choice((3, 40, 130, 300, 520, *([1500] if fa3 else [])))
-        self.page = chance.choice(PAGES[fa3]) if self.kind.startswith("paged") else 0
-        self.capacity = -(-longest // self.page) * self.page if self.page else longest
-        self.sq = chance.choice((1, 1, 7, longest, longest + 9))
-        self.new = min(chance.choice((1, 3, 70)), self.capacity) if self.kind == "appended" else 0
-        if self.new:
-            self.sq = min(self.sq, self.capacity)
-        each = self.packed = self.kind.endswith("packed")
-        self.of_q = [
-            chance.choice((self.sq, chance.randrange(self.sq + 1))) if each else self.sq for _ in range(self.batch)
-        ]
-        some_in_use = fa3 and each and chance.random() < 0.4
-        self.unused_q = [chance.randrange(n + 1) if some_in_use else 0 for n in self.of_q]
-        full = self.kind == "dense" or (not fa3 and chance.random() < 0.1)
-        room = self.capacity - self.new
-        self.of_k = [
-            self.capacity if full else self.new + chance.choice((0, 1, room, chance.randrange(room + 1)))
-            for _ in range(self.batch)
-        ]
-        self.of_k = [min(n, self.capacity) for n in self.of_k]
-        self.lengths_given = not each if fa3 else self.kind != "dense" and not (full and chance.random() < 0.5)
-        self.causal = chance.random() < 0.4
-        self.left = chance.randrange(longest + 5) if chance.random() < 0.3 else None
-        self.right = chance.randrange(longest + 5) if not self.causal and chance.random() < 0.2 else None
-        self.chunk = chance.randrange(1, longest + 5) if fa3 and chance.random() < 0.2 else 0
-        self.sink = chance.random() < (0.3 if fa3 else 0.7) and not some_in_use
-        self.negative = chance.random() < 0.3
-        self.with_d_lse = chance.random() < 0.5
-        self.factors = [name for name in ("q", "k", "v") if self.eight and chance.random() < 0.7]
-        self.splits = int(fa3)
-        if options.splits and (fa3 or not each):
-            self.splits = chance.choice((0, 0, 1, 2, 3, 7))
-        self.scale = chance.choice(((self.dim + self.qv * self.dim_v) ** -0.5, 0.11, *([] if fa3 else [0.3])))
-        self.softcap = chance.choice((0.0, 5.0, 15.0, 30.0)) if options.softcap else 0.0
-        self.gradients = self.kind in ("dense", "packed") and not options.forward_only and not fa3
-
-    def __str__(self) -> str:
-        return " ".join(f"{name}={value}" for name, value in vars(self).items())
+@functools.cache
+def filler() -> Filler:
+    return Filler()
 
 
 class Case:
@@ -182,6 +127,8 @@ class Case:
         args.heads_q, args.heads_k, args.head_dim, args.head_dim_v = p.heads, p.heads_k, p.dim, p.dim_v
         args.scale, args.softcap = p.scale, p.softcap
         flags = Flag.CAUSAL if p.causal else 0
+        if p.fixed and kind is BackwardArgs:
+            flags |= Flag.DETERMINISTIC
         if p.left is not None:
             flags, args.window_left = flags | Flag.WINDOW_LEFT, p.left
         if p.right is not None:
@@ -194,6 +141,8 @@ class Case:
     def workspace(self, args: Any, bytes_needed: int) -> None:
         memory = self.kept(torch.full((bytes_needed + 16,), 0xFF, dtype=torch.uint8, device="cuda"))  # bf16 NaN
         args.workspace, args.workspace_bytes = (memory.data_ptr() if bytes_needed else None), bytes_needed
+        if self.p.dirty:
+            filler().fill(args.stream)
 
     def forward(self, library: Library, family: int) -> Answer:
         p, packed = self.p, self.p.packed
@@ -265,6 +214,13 @@ class Case:
         self.workspace(args, needed)
         return library.bwd(args)
 
+    def bits_differ(self, library: Library) -> float:
+        """0, or much if gradients have other bits the second time."""
+        before = self.gradients
+        answer = self.backward(library, 0)
+        same = all(torch.equal(bits(a), bits(b)) for a, b in zip(before, self.gradients, strict=True))
+        return 0.0 if same and answer.status is Status.OK else 1e9
+
     def answers(self) -> dict[str, torch.Tensor]:
         """What the calls gave, padded."""
         found = {"o": self.padded(self.o, self.rows_q), "lse": self.lse}
@@ -289,7 +245,7 @@ class Case:
         row = torch.arange(p.sq, device="cuda")[None, :, None] + (self.of_k - self.used_q)[:, None, None]
         column = torch.arange(p.capacity, device="cuda")[None, None, :]
         hidden = ~(self.mask_q[:, :, None] & self.mask_k[:, None, :])
-        if p.left is not None:
+        if p.left is not None and p.leave_out != "left":
             hidden = hidden | (column < row - p.left)
         if p.causal or p.right is not None:
             hidden = hidden | (column > row + (p.right or 0))
@@ -326,7 +282,7 @@ class Case:
             scores, off = bent * p.softcap, 1.1 * OF_TANH * p.softcap * bent.abs()
             self.slope = 1 - bent * bent if p.leave_out != "slope" else 1.0
         scores = scores.masked_fill(hidden, float("-inf"))
-        lse = torch.logsumexp(scores, -1)
+        lse = torch.logsumexp(scores, -1) if p.capacity else scores.new_full(scores.shape[:-1], float("-inf"))
         if p.sink and p.leave_out != "sink":
             lse = torch.logaddexp(lse, self.sink.double()[None, :, None].expand_as(lse))
         seen = lse.isfinite()

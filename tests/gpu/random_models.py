@@ -4,7 +4,9 @@ Usage: python tests/gpu/random_models.py LIBRARY FAMILY [--seconds 60] [--seed 1
 
 LIBRARY is libflashattention.so. Sinks and their gradient, gradients of lse, -inf for rows that see no key, head dims of v other than
 those of q and k, pages of any size, packed queries over pages, split keys; of family fa3 what only it has, as drawn_call.py says.
-``--softcap`` draws one, for libraries that have it. ``--leave-out sink`` (or d_lse, pages, softcap, its slope, chunk, qv, v_descale) leaves that out of the reference, to see that the comparison can fail.
+``--softcap`` draws one, for libraries that have it. ``--shapes many`` draws up to 1,500 rows about the ends of tiles, sequences with none, fills
+shared memory before some calls, and asks some gradients for the same bits; ``--shapes long`` up to 12,345 rows (two processes fit on a GPU).
+``--leave-out sink`` (or left, d_lse, pages, softcap, its slope, chunk, qv, v_descale) leaves that out of the reference, to see that the comparison can fail.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from drawn_call import FAMILIES, Case, Problem
+from drawn_call import FAMILIES, Case
+from drawn_problem import Problem
 from shares import of_all
 
 from support.fa_abi import Library, Status
@@ -37,6 +40,8 @@ def judge(library: Library, family: int, p: Problem) -> dict[str, Any]:
         "qv": p.qv,
         "e4m3": p.eight,
         "softcap": p.softcap,
+        "dirty": p.dirty,
+        "fixed": p.fixed,
     }
     result: dict[str, Any] = {
         "index": p.index,
@@ -46,10 +51,14 @@ def judge(library: Library, family: int, p: Problem) -> dict[str, Any]:
     answer = case.forward(library, family)
     if answer.status is Status.OK and p.gradients:
         answer = case.backward(library, family)
+        if p.fixed and answer.status is not Status.OK:
+            answer = case.backward(library, 0)
     if answer.status is not Status.OK:
         return result | {"refused": f"{answer.status.name}: {answer.text}"}
     torch.cuda.synchronize()
     share = case.shares()
+    if p.fixed:
+        share["bits"] = case.bits_differ(library)
     return result | {"misses": [(name, part) for name, part in share.items() if part > 1], "share": share}
 
 
@@ -66,6 +75,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--head-dims", type=lambda text: tuple(map(int, text.split(","))), default=(64, 128))
     parser.add_argument("--dtypes", type=lambda text: tuple(text.split(",")))
     parser.add_argument("--kinds", type=lambda text: tuple(text.split(",")))
+    parser.add_argument("--shapes", choices=("usual", "many", "long"), default="usual")
     parser.add_argument("--splits", action="store_true")
     parser.add_argument("--softcap", action="store_true")
     parser.add_argument("--forward-only", action="store_true")

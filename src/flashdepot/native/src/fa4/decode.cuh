@@ -225,6 +225,9 @@ struct DecodeKernel : Shape {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int part = blockIdx.x, b = blockIdx.z;
     const int head = blockIdx.y % p.heads_k, first_row = blockIdx.y / p.heads_k * kRows;
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
     const Sequence s = sequence_of(p, b);
     const int rows = min(kRows, s.queries * p.group - first_row);  // may be none
 
@@ -293,7 +296,7 @@ struct DecodeKernel : Shape {
       load(v, true, t);
     }
 #if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;");  // what combines the parts waits for all of them
+    asm volatile("griddepcontrol.launch_dependents;");  // the next kernel waits for all of them
 #endif
     wait_for_copies<2 * Ahead>();
     __syncthreads();

@@ -14,6 +14,13 @@ struct Place {
   std::int64_t batch, row, head;
 };
 
+// Of the kernels for up to 8 rows. Of small blocks more are on an SM at once, which helps where keys are few and heads many.
+enum class Block : std::int32_t {
+  usual,  // four warps, each with three tiles in shared memory
+  small,  // four warps with one tile each
+  warp    // one warp with one tile
+};
+
 // A pass over keys that are cut into parts. The query heads of a key head, and its queries, are rows
 // of one tile: row r is query r / group of head r % group.
 struct Decoding {
@@ -38,6 +45,7 @@ struct Decoding {
   std::int32_t left, right;  // of the window; -1: no end
   float scale, softcap;      // softcap 0: none
   std::int32_t parts;
+  Block block;
   bool in_cluster;  // the parts are blocks of one cluster, which combines them
 };
 

@@ -123,7 +123,7 @@ bool has_few_queries(const Problem &problem) {
 
 Workspace decoding_workspace(const ForwardCall &call, const DeviceFacts &gpu) {
   const Way way = way_of(call, gpu);
-  const auto [count, in_cluster] = way.parts;
+  const auto [count, in_cluster, block] = way.parts;
   const std::uint64_t of_part = static_cast<std::uint64_t>(rows_of_lse(call.problem)) *
                                 (static_cast<std::uint64_t>(call.problem.head_dim) + 1) * sizeof(float);
   const std::uint64_t of_parts = count == 1 || in_cluster ? 0 : static_cast<std::uint64_t>(count) * of_part;
@@ -138,7 +138,7 @@ Workspace decoding_workspace(const ForwardCall &call, const DeviceFacts &gpu) {
 fa_status decode(const ForwardCall &call, const DeviceFacts &gpu) {
   const auto &[args, problem] = call;
   const Way way = way_of(call, gpu);
-  const auto [count, in_cluster] = way.parts;
+  const auto [count, in_cluster, block] = way.parts;
   FLASHDEPOT_TRY(check_workspace(args.workspace_bytes, decoding_workspace(call, gpu).bytes, "fa_fwd_workspace"));
   const auto stream = static_cast<cudaStream_t>(args.stream);
   Decoding p = described(call);
@@ -151,6 +151,7 @@ fa_status decode(const ForwardCall &call, const DeviceFacts &gpu) {
   p.o_parts = static_cast<float *>(args.workspace);
   p.lse_parts = p.o_parts + rows_of_lse(problem) * problem.head_dim * count;
   p.parts = count;
+  p.block = block;
   p.in_cluster = in_cluster;
   return launch_decoding(p, problem.dtype, stream);
 }

@@ -14,6 +14,9 @@ namespace {
 constexpr std::int64_t kFewestKeys = 64;    // of a part
 constexpr std::int64_t kMostParts = 128;    // that the kernel which joins them takes
 constexpr std::int64_t kMostInCluster = 8;  // of any GPU (CUDA C++ Programming Guide, thread block clusters)
+constexpr double kNever = 1e30;             // microseconds
+
+std::int32_t number(std::int64_t n) { return static_cast<std::int32_t>(n); }
 
 // What an H200 was measured to do with tiles of 8 rows (benchmarks/fa4.md): bytes in a microsecond. Memory gives each SM
 // its share; one block alone does not take all of it.
@@ -72,7 +75,7 @@ double microseconds_of_parts(const Problem &problem, std::int64_t sms, const Par
     return reading + 3.9;
   }
   if (parts.in_cluster) {
-    return reading + 5.4;
+    return reading + (parts.count < kMostInCluster ? 5.4 : 4.7);
   }
   const double waves = static_cast<double>(blocks) / static_cast<double>(rates.room * sms);
   const double rows = static_cast<double>(problem.batch) * problem.heads_q;
@@ -82,12 +85,6 @@ double microseconds_of_parts(const Problem &problem, std::int64_t sms, const Par
 
 double microseconds_of_unit(const Problem &problem, std::int64_t sms) {
   return of_blocks(heads_of(problem), bytes_of(problem.head_dim, problem.seqlen_k), kUnit, sms) + 5.0;
-}
-
-// Problems that the rates were measured with.
-constexpr std::int32_t kFewestMeasured = 512;  // keys
-bool is_measured(const Problem &problem) {
-  return rows_of(problem) <= 8 && problem.seqlen_k >= kFewestMeasured;
 }
 
 Parts with_cluster(std::int64_t count, std::int64_t blocks, std::int64_t sms) {
@@ -124,8 +121,8 @@ Timed timed_parts(const Problem &problem, std::int64_t sms, bool has_unit) {
   const auto by_parts = [&](const Parts &parts) { return Timed{false, parts, microseconds_of_parts(problem, sms, parts)}; };
   const Timed by_unit{true, {1, false}, microseconds_of_unit(problem, sms)};
   const Timed usual = has_unit && 4 * heads >= 3 * sms ? by_unit : by_parts(usual_parts(problem, sms));
-  if (!is_measured(problem)) {
-    return usual;
+  if (rows_of(problem) > kShareRows) {
+    return usual;  // the rates were measured with fewer
   }
   Timed best = has_unit ? by_unit : usual;
   const std::int64_t most = std::clamp<std::int64_t>(problem.seqlen_k / kFewestKeys, 1, kMostParts);
@@ -190,7 +187,6 @@ Division division_of(const ForwardCall &call, std::int64_t sms) {
     blocks -= most % heads;
   }
   const std::int64_t shared = all - own * blocks * tiles, each = shared / blocks;
-  const auto number = [](std::int64_t n) { return static_cast<std::int32_t>(n); };
   const bool whole = !differ && shared % blocks == 0 && each % tiles == 0;
   return {number(blocks), differ ? 0 : number(tiles), number(own), number(each), number(shared % blocks),
           whole ? 1 : number(divide_up(tiles - 1, each) + 1)};
@@ -235,53 +231,50 @@ struct TimedShares {
   double microseconds;
 };
 
+Division of_heads(std::int64_t heads, std::int64_t blocks, std::int64_t tiles) {
+  return {number(blocks), number(tiles), number(divide_up(heads, blocks)), 0, 0, 1};
+}
+Division of_parts(std::int64_t heads, std::int64_t parts, std::int64_t tiles) {
+  return {number(heads * parts), number(tiles), 0, number(tiles / parts), 0, number(parts)};
+}
+
 // The best division of so many tiles a head in which no block has a part of one head and something of another: whole heads
 // for each block, or a few blocks for each head. Of more keys than these, even shares are as fast or faster.
 TimedShares by_heads(const Problem &problem, std::int64_t sms, std::int64_t tiles) {
-  constexpr std::int64_t kMostHeads = 8, kMostParts = 4, kMostKeysOfParts = 2048;
-  const std::int64_t most_keys = problem.head_dim <= 64 ? 1024 : 512;
+  constexpr std::int64_t kMostHeads = 8, kMostParts = 4, kMostKeys = 1024, kMostKeysOfParts = 2048;
   const ShareTile tile = share_tile(problem.head_dim);
   const HeadRates rates = head_rates_of(problem.head_dim);
   const std::int64_t heads = heads_of(problem);
-  TimedShares best{{}, 1e30};
-  const auto consider = [&](std::int64_t own, std::int64_t parts) {
-    const std::int64_t blocks = heads * parts / own, each = own * tiles / parts;
-    if (heads % own != 0 || tiles % parts != 0 || blocks > tile.blocks * sms || (own > 1 && blocks < sms)) {
-      return;  // to end several heads takes longer than the rates say, where SMs are left over
-    }
+  TimedShares best{{}, kNever};
+  const auto consider = [&](const Division &division, std::int64_t each, double joining) {
     const double bytes = bytes_of(tile.dim, each * tile.keys);  // a smaller head dim takes as long
-    const double microseconds = rates.start + of_a_wave(blocks, bytes, rates.rates, sms) +
-                                (parts > 1 ? rates.joining : 0.0);
-    if (microseconds < best.microseconds) {
-      const auto number = [](std::int64_t n) { return static_cast<std::int32_t>(n); };
-      best = {{number(blocks), number(tiles), own > 1 ? number(own) : 0, own > 1 ? 0 : number(each), 0, number(parts)},
-              microseconds};
+    const double microseconds = rates.start + of_a_wave(division.blocks, bytes, rates.rates, sms) + joining;
+    if (division.blocks <= tile.blocks * sms && microseconds < best.microseconds) {
+      best = {division, microseconds};
     }
   };
-  for (std::int64_t own = 1; own <= kMostHeads && tiles * tile.keys <= most_keys; ++own) {
-    consider(own, 1);
+  for (std::int64_t own = 1; own <= kMostHeads && problem.head_dim <= 64 && tiles * tile.keys <= kMostKeys; ++own) {
+    const std::int64_t blocks = divide_up(heads, own);
+    if (own == 1 || blocks >= sms) {  // to end several heads takes longer than the rates say, where SMs are left over
+      consider(of_heads(heads, blocks, tiles), own * tiles, 0.0);
+    }
   }
   for (std::int64_t parts = 2; parts <= kMostParts && tiles * tile.keys <= kMostKeysOfParts; ++parts) {
-    consider(1, parts);
+    if (tiles % parts == 0) {
+      consider(of_parts(heads, parts, tiles), tiles / parts, rates.joining);
+    }
   }
   return best;
 }
 
-// Shares, unless the other way is expected to be faster. Few keys were measured where all sequences have as many, in no pages.
+// Shares, unless the other way is expected to be faster.
 Division timed_shares(const ForwardCall &call, std::int64_t sms, const Timed &other) {
   constexpr double kSurely = 1.05, kSurelyByHeads = 1.03;
   const Problem &problem = call.problem;
-  const Seen seen = seen_of(problem);
   const Division even = division_of(call, sms);
-  const bool is_few = seen.high - seen.low < kFewestMeasured;
-  const bool is_plain = even.tiles != 0 && !problem.paged() && seen.high > seen.low;
-  if (is_few && !is_plain) {
-    return {};
-  }
   const double of_even = microseconds_of_shares(problem, sms, even);
-  const bool is_even = is_few ? of_even * kSurely < other.microseconds && !other.parts.in_cluster
-                              : of_even <= other.microseconds * kSurely;
-  if (is_plain) {
+  const bool is_even = of_even <= other.microseconds * kSurely;
+  if (even.tiles != 0 && !problem.paged()) {
     const TimedShares heads = by_heads(problem, sms, even.tiles);
     if (heads.microseconds * kSurelyByHeads < (is_even ? of_even : other.microseconds)) {
       return heads.division;
@@ -290,10 +283,150 @@ Division timed_shares(const ForwardCall &call, std::int64_t sms, const Timed &ot
   return is_even ? even : Division{};
 }
 
+// What an H200 took of fewer than 512 keys (benchmarks/fa4.md): microseconds.
+struct FewRates {
+  double start;
+  double head, row, tile;           // of a block or warp that has one after the other
+  double megabyte;                  // in and out
+  double sm_head, sm_row, sm_tile;  // of an SM that is full
+  double joining;
+  std::int64_t warps, room;  // of a block, blocks on an SM
+};
+constexpr FewRates few_rates_of(std::int32_t head_dim, Block block) {
+  switch (block) {
+    case Block::usual:
+      return head_dim <= 64    ? FewRates{0.76, 2.56, 0, 0.869, 0.274, 0.945, 0.039, 0.222, 0.96, 4, 2}
+             : head_dim <= 128 ? FewRates{1.04, 2.38, 0, 0.886, 0.279, 0.997, 0.074, 0.204, 0.93, 4, 2}
+                               : FewRates{0.92, 2.73, 0, 1.310, 0.261, 0, 0.544, 0.307, 0.90, 4, 1};
+    case Block::small:
+      return head_dim <= 64    ? FewRates{2.65, 0.315, 0, 1.02, 0.305, 0.772, 0, 0.062, 0.89, 4, 4}
+             : head_dim <= 128 ? FewRates{2.86, 0.608, 0, 1.02, 0.245, 0.503, 0.029, 0.177, 0.73, 4, 4}
+                               : FewRates{2.92, 0.752, 0, 1.36, 0.233, 0.539, 0.119, 0.329, 0.86, 4, 3};
+    case Block::warp:
+      break;
+  }
+  return head_dim <= 64    ? FewRates{3.30, 0, 0.151, 0.94, 0.298, 0.049, 0.002, 0.190, 0, 1, 20}
+         : head_dim <= 128 ? FewRates{3.50, 0, 0.306, 1.04, 0.291, 0, 0.050, 0.204, 0, 1, 16}
+                           : FewRates{3.63, 0, 0.671, 1.24, 0.252, 0, 0.124, 0.439, 0, 1, 12};
+}
+constexpr FewRates few_rates_of_shares(std::int32_t head_dim) {
+  return head_dim <= 64    ? FewRates{1.74, 0.293, 0, 1.02, 0.254, 0.798, 0.015, 0.033, 1.21, 4, 2}
+         : head_dim <= 128 ? FewRates{1.52, 0.906, 0, 1.18, 0.209, 0.997, 0.054, 0.013, 1.44, 4, 2}
+                           : FewRates{2.74, 0, 0, 0, 0.242, 1.55, 0.068, 0.436, 1.25, 8, 1};
+}
+
+// Key heads in `parts`, of which a block or warp has `heads` and `tiles` one after the other.
+double microseconds_of_few(const Problem &problem, std::int64_t sms, const FewRates &rates, std::int64_t parts,
+                           std::int64_t heads, std::int64_t tiles, std::int64_t tiles_of_part) {
+  constexpr double kInAndOut = 4.0;  // bytes of an element of q and o
+  constexpr double kBeside = 0.15;   // of what is faster than the slowest, what is not hidden
+  const Seen seen = seen_of(problem);
+  const auto all = static_cast<double>(heads_of(problem)), rows = static_cast<double>(rows_of(problem));
+  const double on_sm = static_cast<double>(divide_up(heads_of(problem) * parts, sms));
+  const double bytes = all * (bytes_of(problem.head_dim, seen.high - seen.low) + kInAndOut * rows * problem.head_dim);
+  const double in_turn = static_cast<double>(heads) * (rates.head + rates.row * rows) + rates.tile * static_cast<double>(tiles);
+  const double full = on_sm * (rates.sm_head + rates.sm_row * rows + rates.sm_tile * static_cast<double>(tiles_of_part));
+  const double moving = rates.megabyte * bytes / 1e6;
+  const double slowest = std::max({in_turn, full, moving});
+  return rates.start + (parts > 1 ? rates.joining : 0.0) + slowest + kBeside * (in_turn + full + moving - slowest);
+}
+
+constexpr std::int32_t kFewestMeasured = 512;  // keys, for all other rates
+bool has_few_keys(const Problem &problem) {
+  const Seen seen = seen_of(problem);
+  return rows_of(problem) <= kShareRows && seen.high - seen.low < kFewestMeasured;
+}
+
+// A head by one block, or a few that are a cluster.
+Timed few_by_parts(const Problem &problem, std::int64_t sms, std::int64_t tiles) {
+  constexpr std::int64_t kMostTilesOfWarp = 4;
+  const std::int64_t heads = heads_of(problem), most = 2 * rates_of(problem.head_dim).room * sms;
+  Timed best{false, {1, false}, kNever};
+  const auto consider = [&](Block block, std::int64_t count) {
+    Parts parts = with_cluster(count, heads, sms);
+    if (count > tiles || (count > 1 && (!parts.in_cluster || count * heads > most))) {
+      return;
+    }
+    parts.block = block;
+    const FewRates rates = few_rates_of(problem.head_dim, block);
+    const std::int64_t waves = divide_up(heads * count, rates.room * sms), of_part = divide_up(tiles, count);
+    const double microseconds =
+        microseconds_of_few(problem, sms, rates, count, waves, waves * divide_up(of_part, rates.warps), of_part);
+    if (microseconds < best.microseconds) {
+      best = {false, parts, microseconds};
+    }
+  };
+  for (const std::int64_t count : {std::int64_t{1}, std::int64_t{2}, std::int64_t{4}, kMostInCluster}) {
+    consider(Block::usual, count);
+  }
+  consider(Block::small, 1);
+  consider(Block::small, 2);
+  if (tiles <= kMostTilesOfWarp) {
+    consider(Block::warp, 1);
+  }
+  return best;
+}
+
+constexpr std::int64_t kFewTiles = 4;
+
+// By shares: whole heads, a grid apart, or a head by a few blocks.
+TimedShares few_by_heads(const Problem &problem, std::int64_t sms, std::int64_t tiles, bool differ) {
+  constexpr std::int64_t kMostParts = 4;
+  const FewRates rates = few_rates_of_shares(problem.head_dim);
+  const std::int64_t heads = heads_of(problem), room = rates.room * sms, own = divide_up(heads, room);
+  // Blocks with one head less begin others sooner; but where there is more to read, all end at once.
+  const std::int64_t blocks = differ || tiles <= kFewTiles ? std::min(heads, room) : divide_up(heads, own);
+  TimedShares best{of_heads(heads, blocks, tiles), microseconds_of_few(problem, sms, rates, 1, own,
+                                                                       divide_up(own * tiles, rates.warps), tiles)};
+  if (problem.head_dim > 128 && heads % blocks != 0) {
+    best.microseconds = kNever;  // its kernel has no whole heads for some blocks only
+  }
+  for (std::int64_t parts = 2; parts <= kMostParts && !differ; ++parts) {
+    if (tiles % parts != 0 || heads * parts > room) {
+      continue;
+    }
+    const std::int64_t each = tiles / parts;
+    const double microseconds = microseconds_of_few(problem, sms, rates, parts, 1, divide_up(each, rates.warps), each);
+    if (microseconds < best.microseconds) {
+      best = {of_parts(heads, parts, tiles), microseconds};
+    }
+  }
+  return best;
+}
+
+Way few_keys_way(const ForwardCall &call, const DeviceFacts &gpu) {
+  constexpr double kSurelyEven = 1.05;
+  const Problem &problem = call.problem;
+  const std::int64_t sms = gpu.multiprocessors;
+  const bool differ = has_lists(call.args);
+  const Seen seen = seen_of(problem);
+  const std::int32_t keys = share_tile(problem.head_dim).keys;  // and of the kernels of decode.h
+  const std::int64_t tiles = std::max(1, divide_up(seen.high, keys) - seen.low / keys);
+  const Timed parts = few_by_parts(problem, sms, tiles);
+  Way way{false, parts.parts, {}};
+  // Where lists or pages have to be read first, these are no faster.
+  if (!can_share(call, gpu) || problem.paged() || (differ && problem.head_dim > 64)) {
+    return way;
+  }
+  const TimedShares heads = few_by_heads(problem, sms, tiles, differ);
+  double least = parts.microseconds;
+  if (heads.microseconds < least) {
+    way.shares = heads.division, least = heads.microseconds;
+  }
+  if (const Division even = division_of(call, sms);
+      tiles > kFewTiles && even.tiles != 0 && microseconds_of_shares(problem, sms, even) * kSurelyEven < least) {
+    way.shares = even;
+  }
+  return way;
+}
+
 Way made_way(const ForwardCall &call, const DeviceFacts &gpu) {
   const Problem &problem = call.problem;
   const std::int64_t sms = gpu.multiprocessors;
-  Timed best = timed_parts(problem, sms, may_have_unit(problem));
+  if (call.args.num_splits == 0 && has_few_keys(problem)) {
+    return few_keys_way(call, gpu);
+  }
+  const Timed best = timed_parts(problem, sms, may_have_unit(problem));
   Way way{best.by_unit, best.parts, {}};
   if (best.by_unit) {
     way.parts = timed_parts(problem, sms, false).parts;

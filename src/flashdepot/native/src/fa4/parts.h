@@ -1,6 +1,7 @@
 // How the keys of few queries are divided among blocks.
 #pragma once
 
+#include "fa4/decode.h"
 #include "family.h"
 
 namespace flashdepot::fa4 {
@@ -9,6 +10,7 @@ namespace flashdepot::fa4 {
 struct Parts {
   std::int32_t count;
   bool in_cluster;  // they are joined in shared memory, and not by a second kernel
+  Block block = Block::usual;
 };
 
 // Of all key heads, by those of shares.h.

@@ -27,9 +27,19 @@ fa_status launch(const void *kernel, const char *name, const Shares &shares, dim
 }
 
 template <typename T, int Dim>
+const void *kernel_for(const Shares &s) {
+  if constexpr (Dim <= 128) {
+    if (s.own > 0 && s.each + s.rest == 0) {
+      return reinterpret_cast<const void *>(&share_kernel<T, Dim, true>);
+    }
+  }
+  return reinterpret_cast<const void *>(&share_kernel<T, Dim, false>);
+}
+
+template <typename T, int Dim>
 fa_status launch_dim(const Shares &s, cudaStream_t stream) {
   using Shape = ShareShape<Dim>;
-  const auto kernel = reinterpret_cast<const void *>(&share_kernel<T, Dim>);
+  const void *const kernel = kernel_for<T, Dim>(s);
   FLASHDEPOT_TRY(check_cuda(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Shape::kShared),
       "cudaFuncSetAttribute"));

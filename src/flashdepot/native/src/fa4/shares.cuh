@@ -87,7 +87,8 @@ __device__ inline void await(const unsigned long long *flag, unsigned long long 
 // Or 0; off by an ulp of the float.
 __device__ inline float reciprocal(float total) { return total > 0.0f ? __fdividef(1.0f, total) : 0.0f; }
 
-template <typename T, int Dim>
+// WholeHeads: those of a block may be a grid apart, of sequences that differ too. Even shares take up to 6 % longer with it.
+template <typename T, int Dim, bool WholeHeads>
 struct ShareKernel : ShareShape<Dim> {
   using Shape = ShareShape<Dim>;
   using Shape::kRows, Shape::kSlots, Shape::kThreads, Shape::kTileBytes;
@@ -237,9 +238,35 @@ struct ShareKernel : ShareShape<Dim> {
     int from;  // the block that begins it
   };
 
+  static __device__ bool differ(const Decoding &p) { return p.used_k != nullptr || p.cu_seqlens_q != nullptr; }
+
+  // Whole heads, a grid apart.
+  static __device__ void enter_heads(const Shares &shares, Share &share, int lane) {
+    const Decoding &p = shares.p;
+    const int block = blockIdx.x, blocks = shares.blocks;
+    const int own = (p.batch * p.heads_k - block + blocks - 1) / blocks;
+    enter(p, share.first, block / p.heads_k);
+    share.first.head = block % p.heads_k;
+    share.first.begin = 0, share.first.own = own;
+    share.shared = share.first, share.from = block;
+    share.end = own * shares.tiles;
+    if (!differ(p)) return;
+    int sum = 0;
+    for (int i = lane; i < own; i += 32) sum += tiles_of(p, (block + i * blocks) / p.heads_k);
+#pragma unroll
+    for (int apart = 16; apart > 0; apart /= 2) sum += __shfl_xor_sync(~0u, sum, apart);
+    share.end = sum;
+  }
+
   static __device__ bool enter_share(const Shares &shares, Share &share, int lane) {
     const int block = blockIdx.x;
     int blocks = shares.blocks, each = shares.each, rest = shares.rest;
+    if constexpr (WholeHeads) {
+      if (shares.own > 0 && each + rest == 0) {
+        enter_heads(shares, share, lane);
+        return true;
+      }
+    }
     if (shares.tiles == 0) {
       const int all = all_tiles(shares.p, lane);
       blocks = min(blocks, all);
@@ -335,7 +362,7 @@ struct ShareKernel : ShareShape<Dim> {
     const int my_row = lane / 4;
     const std::int64_t q_of_row = my_row / p.group * p.q.row + my_row % p.group * p.q.head + lane % 4 * 2;
     Share share;
-    const bool known = shares.tiles != 0 && p.batch_index == nullptr;
+    const bool known = shares.tiles != 0 && p.batch_index == nullptr && !(WholeHeads && differ(p));
     if (known) enter_share(shares, share, lane);
     __syncthreads();
     asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -645,7 +672,7 @@ struct ShareKernel : ShareShape<Dim> {
 // the parts.
 template <typename T, int Dim>
 __device__ void join_shares(const Shares &shares) {
-  using Kernel = ShareKernel<T, Dim>;
+  using Kernel = ShareKernel<T, Dim, false>;
   constexpr int kColumns = Dim / 4, kGroups = kJoinThreads / kColumns, kEarly = 4, kWarps = kJoinThreads / 32;
   __shared__ float weights[kMostShares];
   __shared__ float4 sums[kJoinThreads];
@@ -718,10 +745,10 @@ __device__ void join_shares(const Shares &shares) {
 
 // clang, which compiles the host side, needs their names and parameters only; other GPUs than Hopper and newer ones
 // never run them.
-template <typename T, int Dim>
+template <typename T, int Dim, bool WholeHeads>
 __global__ void __launch_bounds__(ShareShape<Dim>::kAllThreads) share_kernel(const __grid_constant__ Shares shares) {
 #if defined(__CUDACC__) && __CUDA_ARCH__ >= 900
-  ShareKernel<T, Dim>::run(shares);
+  ShareKernel<T, Dim, WholeHeads>::run(shares);
 #endif
 }
 
