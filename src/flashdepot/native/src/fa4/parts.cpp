@@ -87,6 +87,12 @@ double microseconds_of_unit(const Problem &problem, std::int64_t sms) {
   return of_blocks(heads_of(problem), bytes_of(problem.head_dim, problem.seqlen_k), kUnit, sms) + 5.0;
 }
 
+// Problems that the rates were measured with.
+constexpr std::int32_t kFewestMeasured = 512;  // keys
+bool is_measured(const Problem &problem) {
+  return rows_of(problem) <= kShareRows && problem.seqlen_k >= kFewestMeasured;
+}
+
 Parts with_cluster(std::int64_t count, std::int64_t blocks, std::int64_t sms) {
   // Pairs always find room; of larger clusters some SMs of each part of the GPU are left over.
   const bool is_cluster = (count > 1 && count <= 4) || count == kMostInCluster;
@@ -121,8 +127,8 @@ Timed timed_parts(const Problem &problem, std::int64_t sms, bool has_unit) {
   const auto by_parts = [&](const Parts &parts) { return Timed{false, parts, microseconds_of_parts(problem, sms, parts)}; };
   const Timed by_unit{true, {1, false}, microseconds_of_unit(problem, sms)};
   const Timed usual = has_unit && 4 * heads >= 3 * sms ? by_unit : by_parts(usual_parts(problem, sms));
-  if (rows_of(problem) > kShareRows) {
-    return usual;  // the rates were measured with fewer
+  if (!is_measured(problem)) {
+    return usual;
   }
   Timed best = has_unit ? by_unit : usual;
   const std::int64_t most = std::clamp<std::int64_t>(problem.seqlen_k / kFewestKeys, 1, kMostParts);
@@ -331,12 +337,6 @@ double microseconds_of_few(const Problem &problem, std::int64_t sms, const FewRa
   return rates.start + (parts > 1 ? rates.joining : 0.0) + slowest + kBeside * (in_turn + full + moving - slowest);
 }
 
-constexpr std::int32_t kFewestMeasured = 512;  // keys, for all other rates
-bool has_few_keys(const Problem &problem) {
-  const Seen seen = seen_of(problem);
-  return rows_of(problem) <= kShareRows && seen.high - seen.low < kFewestMeasured;
-}
-
 // A head by one block, or a few that are a cluster.
 Timed few_by_parts(const Problem &problem, std::int64_t sms, std::int64_t tiles) {
   constexpr std::int64_t kMostTilesOfWarp = 4;
@@ -394,10 +394,9 @@ TimedShares few_by_heads(const Problem &problem, std::int64_t sms, std::int64_t 
   return best;
 }
 
-Way few_keys_way(const ForwardCall &call, const DeviceFacts &gpu) {
+Way few_keys_way(const ForwardCall &call, std::int64_t sms) {
   constexpr double kSurelyEven = 1.05;
   const Problem &problem = call.problem;
-  const std::int64_t sms = gpu.multiprocessors;
   const bool differ = has_lists(call.args);
   const Seen seen = seen_of(problem);
   const std::int32_t keys = share_tile(problem.head_dim).keys;  // and of the kernels of decode.h
@@ -405,7 +404,7 @@ Way few_keys_way(const ForwardCall &call, const DeviceFacts &gpu) {
   const Timed parts = few_by_parts(problem, sms, tiles);
   Way way{false, parts.parts, {}};
   // Where lists or pages have to be read first, these are no faster.
-  if (!can_share(call, gpu) || problem.paged() || (differ && problem.head_dim > 64)) {
+  if (problem.paged() || (differ && problem.head_dim > 64)) {
     return way;
   }
   const TimedShares heads = few_by_heads(problem, sms, tiles, differ);
@@ -423,8 +422,9 @@ Way few_keys_way(const ForwardCall &call, const DeviceFacts &gpu) {
 Way made_way(const ForwardCall &call, const DeviceFacts &gpu) {
   const Problem &problem = call.problem;
   const std::int64_t sms = gpu.multiprocessors;
-  if (call.args.num_splits == 0 && has_few_keys(problem)) {
-    return few_keys_way(call, gpu);
+  const bool may_share = can_share(call, gpu);
+  if (const Seen seen = seen_of(problem); may_share && seen.high - seen.low < kFewestMeasured) {
+    return few_keys_way(call, sms);
   }
   const Timed best = timed_parts(problem, sms, may_have_unit(problem));
   Way way{best.by_unit, best.parts, {}};
@@ -433,7 +433,7 @@ Way made_way(const ForwardCall &call, const DeviceFacts &gpu) {
   }
   if (call.args.num_splits != 0) {
     way.parts = with_cluster(call.args.num_splits, blocks_of(problem), sms);
-  } else if (can_share(call, gpu)) {
+  } else if (may_share) {
     way.shares = timed_shares(call, sms, best);
     way.by_unit = way.by_unit && way.shares.blocks == 0;
   }

@@ -87,7 +87,7 @@ __device__ inline void await(const unsigned long long *flag, unsigned long long 
 // Or 0; off by an ulp of the float.
 __device__ inline float reciprocal(float total) { return total > 0.0f ? __fdividef(1.0f, total) : 0.0f; }
 
-// WholeHeads: those of a block may be a grid apart, of sequences that differ too. Even shares take up to 6 % longer with it.
+// WholeHeads: those of a block may be a grid apart, of sequences that differ too. Even shares are compiled without (benchmarks/fa4.md).
 template <typename T, int Dim, bool WholeHeads>
 struct ShareKernel : ShareShape<Dim> {
   using Shape = ShareShape<Dim>;
