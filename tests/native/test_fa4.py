@@ -351,10 +351,14 @@ def test_blocks_have_whole_heads_and_even_shares_of_the_keys_of_others(
     assert launch["lse_parts"] + rows * 4 <= needed
 
 
+LISTS: dict[str, Any] = {"cache_seqlens": 0x1000}
+FEW_PAGES = {**LISTS, "block_table": 0x2000, "block_table_stride": 2000, "page_size": 16}
+
+
 @pytest.mark.parametrize(
     ("fields", "blocks", "own", "parts"),
-    [({"batch": 25}, 200, 0, 1), ({"batch": 60}, 240, 2, 1), ({"batch": 4, "seqlen_k": 384}, 128, 0, 4),
-     ({"batch": 20, "seqlen_k": 40}, 160, 0, 1), ({"batch": 25, "head_dim": 128}, 200, 0, 1)],
+    [({"batch": 25}, 200, 1, 1), ({"batch": 60}, 240, 2, 1), ({"batch": 50}, 200, 2, 1), ({"batch": 4, "seqlen_k": 384}, 128, 0, 4),
+     ({"batch": 20, "seqlen_k": 40}, 160, 1, 1), ({"batch": 25, "head_dim": 128}, 200, 1, 1), ({"batch": 90, "seqlen_k": 100, **LISTS}, 264, 3, 1)],
 )  # fmt: skip
 def test_of_few_keys_a_block_has_whole_heads_or_a_part_of_one(
     stub: Stub, fields: dict[str, Any], blocks: int, own: int, parts: int
@@ -365,10 +369,30 @@ def test_of_few_keys_a_block_has_whole_heads_or_a_part_of_one(
     assert stub.fwd(args).status is Status.OK
     (launch,) = stub.launches()
     assert (launch["kind"], launch["blocks"], launch["own"], launch["rest"]) == ("shares", blocks, own, 0)
-    assert max(own, 1) * launch["tiles"] == parts * (launch["each"] + own * launch["tiles"])
-    lengths = {"cache_seqlens": 0x1000}
-    for more in (lengths, {**lengths, "block_table": 0x2000, "block_table_stride": 2000, "page_size": 16}):
-        assert forward(stub, **{**SHARED, "head_dim": 64, "seqlen_k": 300, **fields, **more})["kind"] != "shares"
+    assert blocks * (own * launch["tiles"] + launch["each"]) >= args.batch * args.heads_k * launch["tiles"]
+
+
+USUAL, SMALL, WARP = 0, 1, 2
+
+
+@pytest.mark.parametrize(
+    ("fields", "block", "parts"),
+    [
+        ({"batch": 290, "seqlen_k": 18}, WARP, 1),
+        ({"batch": 290, "seqlen_k": 18, **LISTS}, WARP, 1),
+        ({"batch": 290, "seqlen_k": 16, **FEW_PAGES}, WARP, 1),
+        ({"batch": 20, "head_dim": 256}, SMALL, 1),
+        ({"batch": 60, "head_dim": 128, **LISTS}, SMALL, 1),
+        ({"batch": 2, "head_dim": 256}, USUAL, 4),
+        ({"batch": 2, "seqlen_k": 30000, "head_dim": 256, "flags": Flag.WINDOW_LEFT, "window_left": 299}, USUAL, 4),
+        ({"batch": 290, "seqlen_k": 18, **LISTS, "leftpad_k": 0x2000}, USUAL, 1),
+    ],
+)
+def test_of_few_keys_more_blocks_are_on_an_sm_where_heads_are_many(
+    stub: Stub, fields: dict[str, Any], block: int, parts: int
+) -> None:
+    launch = forward(stub, **{**SHARED, "head_dim": 64, "seqlen_k": 300, **fields})
+    assert (launch["kind"], launch["block"], launch["parts"]) == ("decode", block, parts)
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ namespace flashdepot::fa4 {
 fa_status launch_decoding(const Decoding &p, std::int32_t, cudaStream_t) {
   std::string text = "\"kind\":\"decode\"";
   const auto add = [&](const char *name, long long value) { text += ",\"" + std::string(name) + "\":" + std::to_string(value); };
-  add("parts", p.parts), add("in_cluster", p.in_cluster), add("group", p.group), add("heads_k", p.heads_k);
+  add("parts", p.parts), add("in_cluster", p.in_cluster), add("block", static_cast<int>(p.block)), add("group", p.group), add("heads_k", p.heads_k);
   add("used_k", reinterpret_cast<std::intptr_t>(p.used_k)), add("seqlen_new", p.seqlen_new), add("page_size", p.page_size);
   add("rotary_moves", p.rotary_moves), add("left", p.left), add("right", p.right), add("k_row", p.k.row);
   add("lse_parts", reinterpret_cast<std::intptr_t>(p.lse_parts) - reinterpret_cast<std::intptr_t>(p.o_parts));
