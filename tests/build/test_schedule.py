@@ -143,3 +143,7 @@ def test_two_builds_keep_each_others_measurements(tmp_path) -> None:
 def test_a_damaged_history_costs_nothing_but_accuracy(tmp_path) -> None:
     (tmp_path / "e.json").write_text("{")
     assert History(tmp_path / "e.json").estimate(make_action(), make_recipe("80")).seconds > 100
+
+
+def test_a_machine_with_less_memory_than_is_left_free_has_none_and_no_less() -> None:
+    assert Capacity.next_to_others(1, 400_000_000).memory == 0

@@ -47,7 +47,7 @@ def test_a_build_is_named_by_the_last_package_that_the_log_said_it_was_building(
     ("begun", "package"),
     [
         ("Collecting torch-scatter\n  Getting requirements to build wheel: started\n", "torch-scatter"),
-        ("Collecting flash-attn==2.8.3\n  Preparing metadata (setup.py): started\n", "flash-attn"),
+        ("Collecting flash-attn==2.8.3\n  Preparing metadata (setup.py): started\n", "flash-attn==2.8.3"),
         ("Collecting einops\nBuilding wheel for flash-attn (setup.py): started\n", "flash-attn"),
     ],
 )
@@ -350,6 +350,55 @@ def test_where_pins_conflict_the_command_is_said_without_them() -> None:
 def test_a_compiler_that_ran_out_of_memory_among_others_runs_by_itself() -> None:
     log = "$ make -j6\ng++ -c a.cpp\ncc1plus: out of memory allocating 65536 bytes after a total of 2822144 bytes\n"
     assert first(log).fix[0].startswith("make -j1 ")
+
+
+def test_what_the_failed_command_sets_does_not_undo_what_is_set_before_it() -> None:
+    log = "$ MAX_JOBS=8 pip install -v ./flash-attn\n  Building wheel for flash-attn (setup.py): started\ng++: fatal error: Killed signal terminated program cc1plus\n"
+    fix = " ".join(first(log).fix)
+    assert re.search(r"export MAX_JOBS=\d NVCC_THREADS=1 && pip install -v \./flash-attn", fix)
+    assert "MAX_JOBS=8" not in fix
+
+
+@pytest.mark.parametrize("jobs", ["-j 8", "-j8", "--parallel 8", "--parallel"])
+def test_a_projects_own_build_runs_again_with_one_compiler_and_is_no_packages(jobs: str) -> None:
+    log = f"$ cd hopper && cmake --build build {jobs}\n[1/9] Building CXX object flash_attn.cpp.o\nc++: fatal error: Killed signal terminated program cc1plus\n"
+    fix = first(log).fix
+    assert fix[0].startswith("cmake --build build -j1 ")
+    assert not [command for command in fix if command.startswith("flashdepot ") or "pip install" in command]
+
+
+def test_the_build_of_a_release_is_that_releases_again() -> None:
+    log = "Collecting flash_attn=={}\n  Getting requirements to build wheel: started\nModuleNotFoundError: No module named 'torch'\n"
+    assert any("install flash-attn==2.5.8 --no-build" in command for command in first(log.format("2.5.8")).fix)
+    assert any("install flash-attn --no-build" in command for command in first(log.replace("==", ">=").format("2")).fix)
+
+
+def test_uv_is_named_once() -> None:
+    log = "$ uv pip install -e .[gpu]\nerror: Failed to build `flash-attn==2.4.2`\n      ModuleNotFoundError: No module named 'torch'\n"
+    fix = " ".join(first(log).fix)
+    assert "uv pip install -e .[gpu] --no-build-isolation" in fix
+    assert "uv uv" not in fix
+
+
+def test_the_option_of_a_program_is_none_of_an_installers() -> None:
+    log = "$ pip install x\npytorch version: 2.8.0\n\nTo use the `--use-sage-attention` feature, the `sageattention` package must be installed first.\n"
+    assert not [command for cause in look(log).possible for command in cause.fix if "--use-sage" in command]
+
+
+@pytest.mark.parametrize(
+    ("there", "said"), [("libcudart.so.12", "pip install"), ("libcudart.so.11.0", "export LD_LIB")]
+)
+def test_a_library_is_in_a_folder_that_has_it_with_its_number(tmp_path: Path, there: str, said: str) -> None:
+    make_environment(tmp_path / "env", pip=True)
+    library = tmp_path / "env/lib/python3.11/site-packages/nvidia/cuda_runtime/lib" / there
+    library.parent.mkdir(parents=True)
+    library.touch()
+    log = "torch\nImportError: libcudart.so.11.0: cannot open shared object file: No such file or directory\n"
+    assert (
+        carried(log, "env/bin/python a.py", NO_ENVIRONMENT, tmp_path)
+        .removeprefix("env/bin/python -m ")
+        .startswith(said)
+    )
 
 
 def test_a_sentence_is_not_given_an_environment(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ class Capacity(msgspec.Struct, frozen=True):
     @classmethod
     def next_to_others(cls, jobs: int, available: int) -> Capacity:
         """Of a machine with so many bytes available, of which a twentieth, at least 500 MB, stays free."""
-        return cls(jobs, available - max(available // 20, 500_000_000))
+        return cls(jobs, max(0, available - max(available // 20, 500_000_000)))
 
 
 def next_job(waiting: Sequence[Job], running: Sequence[Job], capacity: Capacity) -> Job | None:

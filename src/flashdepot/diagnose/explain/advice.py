@@ -31,7 +31,11 @@ _COMMANDS = {
     "compiler": re.compile(r"nvcc -|g\+\+ -"),
     "cargo": re.compile(r"cargo |CARGO_|RUSTFLAGS=|CUDARC_|eval .*cargo "),
 }
+_ANY_RELEASE = frozenset({"build-dep-missing", "oom-killed"})
+"""Classes that have nothing to do with the release of the package."""
+_RELEASE = re.compile(r"\d[\w.]*")
 _SETTINGS = re.compile(r"(?:[A-Z][A-Z0-9_]*=\S* )*")
+_FIRST_SETTINGS = re.compile(r"(?:export )?(?:[A-Z][A-Z0-9_]*=\S* )+")
 _PART = re.compile(r"\s*(?:;|&&|\|\|?)\s+")
 _LOOKS = re.compile(
     r"python -c \"import [\w., ]+$|print\(|python (?:-VV|-m pip (?:index|debug|show)|-c \"import [^\"]*print)|pip (?:list|check|show|freeze)|nvidia-smi|rocminfo"
@@ -150,7 +154,9 @@ class Advice:
         named = f"pip install {self.package.name} --no-build-isolation"
         if named in command and _OF_A_PLACE.search(failed):
             isolated = "" if "--no-build-isolation" in failed else " --no-build-isolation"
-            command = command.replace(named, f"{failed}{isolated}")
+            command = re.sub(rf"(?:\buv )?{re.escape(named)}", lambda _: f"{failed}{isolated}", command)
+        elif release := self._release:
+            command = command.replace(named, named.replace(" --", f"=={release} --"))
         if whole := failed or failed_command(self.outcome):
             command = command.replace("THE_COMMAND", whole)
         if _PROGRAM.match(failed):
@@ -158,7 +164,7 @@ class Advice:
         if _ONLY_SETS.fullmatch(code := code_of(command)):
             run = f" && {failed}" if failed and not self.shell.windows else ""
             command = f"export {code}{run}{command[len(code) :]}"
-        command = self.shell.carried(_THEN_UNNAMED.sub("", command), self.tool)
+        command = self.shell.carried(_set_once(_THEN_UNNAMED.sub("", command)), self.tool)
         code = code_of(command)
         folder = (
             _BUILD_FOLDER.search(failed) if self.tool == "cmake" and is_command(code) and not _looks(code) else None
@@ -166,6 +172,13 @@ class Advice:
         if folder and "rm -rf" not in code and not _UNFILLED.search(code) and folder[1] not in code:
             command = f"{code} && rm -rf {folder[1]}/CMakeCache.txt {folder[1]}/CMakeFiles{command[len(code) :]}"
         return command
+
+    @property
+    def _release(self) -> str:
+        """The release that was being built, where another would not help and may not be what is asked for."""
+        step, name = self.hit.step, self.package.name
+        same = step is not None and step.package.lower().replace("_", "-") == name and self.hit.rule.id in _ANY_RELEASE
+        return step.version if step and same and _RELEASE.fullmatch(step.version) else ""
 
     def _of_what_was_found(self, advice: Sequence[str]) -> Sequence[str]:
         """Advice without what names a thing that is not known here, such as another one of the rule's than the log names."""
@@ -205,6 +218,16 @@ class Advice:
             lacks,
             prose or _UNFILLED.search(code.replace("THE_COMMAND", "")) is not None,
         )
+
+
+def _set_once(command: str) -> str:
+    """The command without what the failed one in it sets of the variables that stand first: that would undo them."""
+    start = _FIRST_SETTINGS.match(command)
+    for name in re.findall(r"([A-Z][A-Z0-9_]*)=", start[0]) if start else ():
+        first, sets, rest = command.partition(f"{name}=")
+        again = rf"\bexport {name}=[^\s$]+ (?:&&|;) |(?<=[\s;&]){name}=[^\s$]+ "
+        command = f"{first}{sets}{re.sub(again, '', rest)}"
+    return command
 
 
 def _run(command: str) -> str:

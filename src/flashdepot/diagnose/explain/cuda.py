@@ -61,8 +61,9 @@ def cuda_values(shell: UserShell, outcome: RuleOutcome, groups: Mapping[str, str
     if header := groups.get("header"):
         found = shell.of_wheels(f"*/include/{header}")
         values |= {"header_folder": shlex.quote(found.removesuffix(f"/{header}"))} if found else {}
-    library = (groups.get("library") or groups.get("lib") or "").removeprefix("lib").partition(".")[0]
-    if library and (found := shell.of_wheels(f"*/lib/lib{library}.so*")):
+    library, _, number = (groups.get("library") or groups.get("lib") or "").removeprefix("lib").partition(".so")
+    library = library.partition(".")[0]
+    if library and (found := shell.of_wheels(f"*/lib/lib{library}.so{number}*")):
         folder = shlex.quote(str(PurePosixPath(found).parent))
         values |= {"library_folder": folder, "library_links": _LINKS.format(folder=folder)}
     return values

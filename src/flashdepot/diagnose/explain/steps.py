@@ -36,6 +36,8 @@ _PROMPT = (
     r"|(?:\(\S+\) ?)*(?:PS )?[A-Z]:\\[^>]*> ?|!|\+ "
     r"|(?:Step \d+/\d+ : |\[\s*(?:[\w-]+ )?\d+/\d+\] )?RUN (?:--\S+ )*|Run |Running command )"
 )
+_CD = r"(?:cd [\w./~-]+ (?:&&|;) )?"
+"""What takes a shell into the folder of a command, where it then stays."""
 _BARE = r"(?:sudo (?:-\S+ )*|[A-Z_][A-Z0-9_]*=\S* |time )*(?:\S*[/\\])?(?:python[\d.]*(?:\.exe)? -m )?"
 _FENCE = b"```"
 """What a passage of output ends with, where a person quotes it: what follows is of another command, or nobody's."""
@@ -283,7 +285,7 @@ def _marks() -> _Marks:
         for row in group["marks"]
     ]
     commands = [(row["phase"], row["pattern"]) for row in data["command"]]
-    prompt = rf"^(?:{_PROMPT})?(?P<command>{_BARE}(?:{'|'.join(_nameless(pattern) for _, pattern in commands)}).*)"
+    prompt = rf"^(?:{_PROMPT}{_CD})?(?P<command>{_BARE}(?:{'|'.join(_nameless(pattern) for _, pattern in commands)}).*)"
     which = re2.Set.SearchSet(Pattern.parse("x", memory=_MEMORY).options)
     parsed = tuple((tool, phase, Pattern.parse(text, stripped=True), *says) for tool, phase, text, *says in rows)
     for _, _, pattern, *_ in parsed:
@@ -319,12 +321,12 @@ def _mark(line: str) -> tuple[Step, bool] | None:
         if found := pattern.search(text):
             said = _said(found.groupdict())
             name = "" if _OF_A_FOLDER.search(line) else said.get("package", "")
-            return Step(tool, phase, 0, 0, "", name, said.get("version", "").lstrip("=<>~!"), well=well), back
+            return Step(tool, phase, 0, 0, "", name, said.get("version", "").removeprefix("=="), well=well), back
     return None
 
 
 _REQUIREMENT = re.compile(
-    r"[\"']?(?P<package>[A-Za-z][\w.-]*)(?:\[[^\]]*\])?(?:(?:==|>=|~=|<=|<|>|@)(?P<version>[\w.]+)?\S*)?[\"']?$"
+    r"[\"']?(?P<package>[A-Za-z][\w.-]*)(?:\[[^\]]*\])?(?:==(?P<version>[\w.]+)\S*|(?:==|>=|~=|<=|<|>|@)\S*)?[\"']?$"
 )
 _IN_PROSE = re.compile(
     r"[:.,]? (?:(?i:fail\w*|stuck|hangs?|hanging|freez\w+|takes?|taking|took|gives?|giving|throws?|errors?|says|does|doesn't|is|was|are"

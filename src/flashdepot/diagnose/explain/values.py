@@ -35,6 +35,7 @@ UNNAMED = "THE_PACKAGE"
 _FROM_SOURCE = "cd THE_SOURCE && pip install --force-reinstall --no-deps --no-build-isolation ."
 """How a module of nobody's package is built again; it may be the user's own."""
 _JOB_BYTES = 7 * 10**9  # the largest unit needs 6.6 GB: benchmarks/README.md
+_JOBS = re.compile(r" (?:-j ?\d*|--(?:parallel|jobs)(?:[ =]\d+)?)(?= |$)")
 NAME = re.compile(r"\{(\w+)\}")
 
 TOOLS = {
@@ -43,6 +44,8 @@ TOOLS = {
     "nvcc": "compiler",
 }
 """Whose commands help where a step is of that tool."""
+_OF_A_PROJECT = frozenset({"cmake", "make", "ninja"})
+"""Commands that build the user's own folder, not a package."""
 _OPTIONS = ("option", "other", "clap", "flag", "choice", "msvc", "gnu")
 _OF_TORCH = frozenset({*OURS, UNNAMED, "torch", "torchvision", "torchaudio", "triton"})
 """What an upgrade by itself breaks, or compiles for an hour."""
@@ -91,7 +94,7 @@ def _release_for(line: str) -> str:
 
 def package_meant(outcome: RuleOutcome) -> Package:
     """What advice speaks of where no line names a package."""
-    if outcome.flash:
+    if outcome.flash and next((step.tool for step in outcome.steps if step.command), "") not in _OF_A_PROJECT:
         return named(OURS[0])
     return Package(UNNAMED, named(UNNAMED).modules, _FROM_SOURCE)
 
@@ -194,9 +197,9 @@ def values_of(hit: Hit, outcome: RuleOutcome, package: Package, tool: str, shell
     prefix = shell.host.python.prefix if shell.host and shell.host.python else None
     if prefix and hit.rule.id == "disk-full" and shell.files.is_full(str(prefix)):
         values.setdefault("site", str(prefix))
-    last = failed_command(outcome)
-    last = "make -j2" if " -j" not in last and tool in ("cmake", "compiler") else last
-    serial = re.sub(r"(?<= -)j ?\d*", "j1", last)
+    last = failed or failed_command(outcome)
+    last = "make -j2" if not _JOBS.search(last) and tool in ("cmake", "compiler") else last
+    serial = _JOBS.sub(" -j1", last)
     if serial != last:
         values["serial"] = serial
     if (unpinned := _PIN.sub(r"\1", failed)) != failed:
