@@ -99,17 +99,6 @@ def test_an_official_wheel_that_fits_is_taken_by_default(command, published, env
     assert environment.imports("flash_attn")
 
 
-def test_a_stored_library_comes_before_a_wheel_that_nobody_has_seen(
-    command, published, depot, tree, environment
-) -> None:
-    published.add("official", "2.8.3", seen=False)
-    options = ("--profile", "quick", "--arch", "80", "--upstream", str(tree.root), "--json")
-    done = command(*options)
-    assert done.code == 0, done.err
-    assert (json.loads(done.out)["source"], json.loads(done.out)["library"]) == ("ours", "hit")
-    assert published.server.seen == []
-
-
 def test_a_listed_wheel_that_was_never_published_makes_room_for_the_next(command, published, environment) -> None:
     published.add("official", "2.8.2", seen=False)
     published.add("official", "2.8.3", seen=False, exists=False)
