@@ -475,7 +475,7 @@ def test_a_package_is_named_only_where_it_is_known_to_have_the_module(log: str, 
                 "ERROR: Could not find a version that satisfies the requirement triton==3.1.0 (from versions: none)\n"
                 "ERROR: No matching distribution found for triton==3.1.0\n"
             ),
-            "pip install triton-windows",
+            "python.exe -m pip install triton-windows",
         ),
     ],
     ids=["an option of uv run", "a suggestion of Python", "triton on Windows"],

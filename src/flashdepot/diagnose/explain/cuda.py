@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import re
 import shlex
 from collections.abc import Mapping
@@ -39,6 +40,18 @@ def cuda_values(shell: UserShell, outcome: RuleOutcome, groups: Mapping[str, str
     host = shell.host
     if host and host.toolkits:
         values["nvcc_cuda"] = groups.get("nvcc_cuda") or minor(host.toolkits[0].version)
+        roots = [root_of(t) for t in host.toolkits]
+        near = sorted(
+            shell.files.find(f"{glob.escape(roots[0].rpartition('/')[0])}/cuda-1[0-9]*/bin/nvcc"), key=_number
+        )
+        if len(roots) == 1 and near and _number(near[-1]) > host.toolkits[0].version.numbers[:2]:
+            values["other_cuda_home"] = near[-1].removesuffix("/bin/nvcc")
+        found = (
+            path
+            for name in ("lib64", "lib", "targets/*/lib")
+            for path in shell.files.find(f"{glob.escape(roots[0])}/{name}/libcudart_static.a")
+        )
+        values["cuda_lib"] = next(found, f"{roots[0]}/lib64/").rpartition("/")[0]
     release = torch_cuda if torch_cuda.startswith(f"{_OF_PYPI}.") else _RELEASE
     major = torch_cuda.partition(".")[0]
     roots = [root_of(t) for t in (host.toolkits if host else ()) if major in ("", str(t.version.numbers[0]))]
@@ -67,6 +80,11 @@ def cuda_values(shell: UserShell, outcome: RuleOutcome, groups: Mapping[str, str
         folder = shlex.quote(str(PurePosixPath(found).parent))
         values |= {"library_folder": folder, "library_links": _LINKS.format(folder=folder)}
     return values
+
+
+def _number(nvcc: str) -> tuple[int, ...]:
+    """The release that the folder of a toolkit is named by."""
+    return tuple(map(int, re.findall(r"\d+", nvcc.removesuffix("/bin/nvcc").rpartition("cuda-")[2])))
 
 
 def _cuda_of_torch(shell: UserShell, outcome: RuleOutcome) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from os.path import normpath
 from pathlib import Path
 
+from flashdepot.diagnose.explain.hint import SAFE
 from flashdepot.diagnose.explain.machine import is_published, known_names, named
 from flashdepot.diagnose.explain.places import Places
 from flashdepot.diagnose.explain.project import ALIKE, HARMLESS, filled, nearest
@@ -115,6 +116,55 @@ class Edits(Places):
         words = re.compile(rf"{used}[ =]{re.escape(groups['name'])}(?![\w-])")
         return self.written(words, f"{other} {groups['name']}", f"{groups['name']} is of {table}")
 
+    def _instead(self, given: str, groups: Mapping[str, str]) -> str:
+        """What is installed in place of a package that is not what was meant, or is for another system."""
+        new, _, why = given.partition(" ")
+        if "Windows" in why and self.shell.elsewhere:
+            return ""
+        asked = re.compile(rf"(?<![\w./=-]){re.escape(groups['name'])}(?:\s*[<>=!~][^'\";#\s]*)?(?=[\s'\";,#]|$)")
+        return self.written(asked, new, f"{groups['name']} {why}", _ASKED)
+
+    def _drop(self, _given: str, groups: Mapping[str, str]) -> str:
+        """A requirements file without a package that no index has."""
+        asked = re.compile(rf"^{_any_spelling(groups['name'])}\b(?![-.\w]).*$", re.IGNORECASE)
+        found = next((line for line in self.lines(_ASKED[:3]) if asked.match(line[2])), None)
+        remark = f"no index has {groups['name']}: without it; where another has it: --extra-index-url, or its repository, {groups['name']} @ git+"
+        return self.replaced(found[0], found[1], "", remark) if found else ""
+
+    def _nightly(self, _given: str, groups: Mapping[str, str]) -> str:
+        """A package's release in place of a nightly build, from the usual index in place of that which has it no more."""
+        name = groups["name"]
+        for place, _, line in self.lines(_ASKED[:3]):
+            if line.startswith(f"{name}-nightly"):
+                return f"sed -i.bak -E '/^--index-url/d; s/^{name}-nightly.*/{name}/' {shlex.quote(place)}   # the index has no {name}-nightly: the release, from PyPI; then the same command"
+        return f"pip install -U {name}   # the release: the index has no {name}-nightly"
+
+    def _unsource(self, _given: str, groups: Mapping[str, str]) -> str:
+        """A project of uv's that takes a package from the usual index, where its own has no wheel for this system."""
+        asked = re.compile(rf"^{_any_spelling(groups['name'])} *= *(?:\{{|\[\{{).*index.*$")
+        return self.written(asked, "", f"the index of {groups['name']} has no wheel for this system: the usual one")
+
+    def _config(self, _given: str, _groups: Mapping[str, str]) -> str:
+        """The failed command with its options for setup.py as newer pips hand them on."""
+        option = re.compile(r"--(?:global|build)-option[= ][\"']?(--[\w-]+)[\"']?")
+        parts = self.shell.command.split(" && ")
+        pip = next((code for code in parts if option.search(code) and SAFE.fullmatch(code)), "")
+        new = option.sub(r'--config-settings "--build-option=\1"', pip)
+        return (
+            f"{new} --force-reinstall   # pip hands --global-option on no more where there is a pyproject.toml"
+            if pip
+            else ""
+        )
+
+    def _setting(self, _given: str, groups: Mapping[str, str]) -> str:
+        """A setting before a command, which cmd.exe takes for a program."""
+        asked = re.compile(rf"(?<![\w%]){groups['name']}=(?:\"([^\"]*)\"|(\S+)) +(?!&)")
+        remark = "cmd.exe has no setting before a command"
+        new = self.written(
+            asked, lambda found: f"set {groups['name']}={found[1] or found[2]}&& ", remark, ("*.bat", "*.cmd")
+        )
+        return new or f"set {groups['name']}=VALUE   # {remark}: on a line of its own, then the command without it"
+
     def _script(self, _given: str, groups: Mapping[str, str]) -> str:
         """A module that a script with a header of its own does not ask for: uv runs it without the project's environment."""
         script = re.match(r"uv run (?:--script )?([\w./-]+\.py)\b", self.failed)
@@ -183,7 +233,7 @@ class Edits(Places):
             "packages = []", "bypass-selection = true"
         )
         text = self.files.text(place)
-        if os.name == "nt":
+        if self.shell.windows or os.name == "nt":
             return f"{place}: [{table}]  {entry}   # then the same command"
         head = next((n for n, line in enumerate(text.splitlines(), 1) if line.strip() == f"[{table}]"), 0)
         code = (

@@ -41,8 +41,28 @@ class Places(ProjectFiles):
         ]
         asked = re.compile(rf"\S*{re.escape(name)}")
         if not (there := next((path for path in fits if not path.endswith(name)), "")):
-            return ""
+            other = re.search(r"-cp3(\d+)-.*-(?:any|(?:many)?linux\w*)\.whl$", name)
+            if not other or f"-{tag}-" in name or os.name == "nt":
+                return ""
+            make = f"uv venv --clear --seed --python 3.{other[1]} && . .venv/bin/activate"
+            return self.shell.carried(f"{make}   # the Python that the wheel is for; then the same command", "python")
         return f"{asked.sub(lambda _: shlex.quote(there), self.failed) if self.failed else f'pip install {shlex.quote(there)}'}   # the one of this Python and system"
+
+    def _profile(self, _given: str, _groups: Mapping[str, str]) -> str:
+        """The file by which nvcc finds its own folders, next to it, where the toolkit has it elsewhere."""
+        for toolkit in self.shell.host.toolkits if self.shell.host else ():
+            root = glob.escape(toolkit.root)
+            found = (path for depth in ("", "*/", "*/*/") for path in self.files.find(f"{root}/{depth}nvcc.profile*"))
+            if not self.files.find(f"{root}/bin/nvcc.profile") and (there := next(found, "")):
+                return f"cp {shlex.quote(there)} {shlex.quote(f'{toolkit.root}/bin/nvcc.profile')}   # nvcc finds its headers by it; then the same command in an empty build folder"
+        return ""
+
+    def _object(self, _given: str, groups: Mapping[str, str]) -> str:
+        """An object file of a CUDA source, which something else than the build was to make."""
+        toolkit = next(iter(self.shell.host.toolkits if self.shell.host else ()), None)
+        nvcc = f"{toolkit.root}/bin/nvcc" if toolkit and toolkit.found_by != "PATH" else "nvcc"
+        file = groups["file"]
+        return f"{nvcc} -c {file} -o {file}.o -Xcompiler -fPIC   # nvcc was not run for it; in the folder of the command that links, then the same command"
 
     def _source(self, _given: str, groups: Mapping[str, str]) -> str:
         """The failed command of CMake's for the folder, below the one that it names, that has a CMakeLists.txt."""

@@ -68,8 +68,11 @@ class ProjectFiles:
 
     def replaced(self, place: str, number: int, new: str, remark: str) -> str:
         """The command that writes a line of a file again, or, where there is no sed, the line."""
-        if os.name == "nt":
-            return f"{place}, line {number}: write   {new.strip()}   # {remark}; then the same command"
+        if self.shell.windows or os.name == "nt":
+            write = f"write   {new.strip()}" if new.strip() else "take it out"
+            return f"{place}, line {number}: {write}   # {remark}; then the same command"
+        if not new.strip():
+            return f"sed -i.bak {number}d {shlex.quote(place)}   # {remark}; then the same command"
         code = f"{number}s|.*|" + re.sub(r"[\\&|]", lambda found: f"\\{found[0]}", new) + "|"
         return f"sed -i.bak {shlex.quote(code)} {shlex.quote(place)}   # {new.strip()}: {remark}; then the same command"
 

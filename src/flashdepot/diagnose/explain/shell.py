@@ -89,7 +89,7 @@ BRINGS_CUDA = re.compile(r"\bpip install (?:-\S+ )*'?(?:cuda-toolkit|nvidia-)")
 _START = re.compile(r"(?:^|(?:&&|;|\|) +)(?:[A-Z][A-Z0-9_]*=\S* |sudo )*(?P<program>[a-z][\w-]*)(?= |$)")
 _PROGRAMS = frozenset({"conda", "apt", "dnf", "docker"})
 """Programs that a command may begin with and that are there or not; a record says the place of each."""
-_OF_RELEASE = re.compile(r"--python (3\.\d+)\b")
+_OF_RELEASE = re.compile(r"(--python|poetry env use) (3\.\d+)\b")
 _REPLACES = re.compile(r"sed -i(?:\.bak)? 's/([\w-]+)/[^ ]* (\S+)")
 _GCC = re.compile(r"\b(gcc|g\+\+)-(\d+)")
 _OLDEST_GCC = {"=bookworm": 11, "=trixie": 12}
@@ -128,6 +128,7 @@ class UserShell:
         self.prefix = outcome.facts.prefix
         known = outcome.facts.os or outcome.facts.prefix
         self.windows = outcome.windows or bool(host and host.platform.system == "windows" and not known)
+        self.elsewhere = bool(known and not self.windows)  # on another system than Windows, as the log says
         self.python = self._python(self.prefix)
 
     def _python(self, prefix: str) -> str:
@@ -230,9 +231,9 @@ class UserShell:
 
     def _interpreter(self, release: re.Match[str]) -> str:
         """A release of Python, or its interpreter where pyenv hides it from uv, which would download another."""
-        kept = (f"{place}/versions/{release[1]}.*/bin/python{release[1]}" for place in ("$PYENV_ROOT", "~/.pyenv"))
+        kept = (f"{place}/versions/{release[2]}.*/bin/python{release[2]}" for place in ("$PYENV_ROOT", "~/.pyenv"))
         found = next((path for pattern in kept for path in self.files.find(pattern)), "")
-        return f"--python {found}" if found else release[0]
+        return f"{release[1]} {found}" if found and not self.windows else release[0]
 
     def _in_environment(self, code: str, tool: str) -> str:
         """A command with pip or Python, for the environment that is meant, by the installer that is there."""
@@ -245,13 +246,13 @@ class UserShell:
         ):
             make, by = ("uv venv .cuda", by_uv) if self.has("uv") else ("python3 -m venv .cuda", code)
             return f"{make} && . .cuda/bin/activate && {by}"
+        if "POETRY" in self.tools and ("poetry " in self.command or not self.command):
+            return _by(code, "poetry run pip")
         if self.python:
             name = shlex.quote(self.python)
             has_pip = bool(self.files.find(f"{glob.escape(str(Path(self.python).parent))}/pip"))
             code = _by(code, f"{name} -m pip") if has_pip else _by(code, "uv pip", f" --python {name}")
             return _PYTHON.sub(name, code)
-        if "POETRY" in self.tools and self.command.startswith("poetry "):
-            return _by(code, "poetry run pip")
         if self.active and python:
             return code if "pip" in python.installers else by_uv
         if python is None and self.host is None:

@@ -334,7 +334,7 @@ _IN_PROSE = re.compile(
 )
 """Where a sentence that begins with a command leaves it."""
 _VALUED = frozenset({
-    "-i", "--index-url", "--extra-index-url", "-f", "--find-links", "-c", "-n", "--python", "-p", "--target", "-t",
+    "-i", "--index-url", "--extra-index-url", "-f", "--find-links", "-c", "-n", "--python", "-p", "--python-platform", "--python-version", "--platform", "--target", "-t",
     "--channel", "-r", "--name", "--extra", "--group", "--only-group", "--index", "--with", "--from", "--config-settings", "-C",
 })  # fmt: skip
 """Options of installers that take the next word."""

@@ -81,15 +81,19 @@ _RELEASES = (12, 11, 13, 10, 14, 9, 8)
 """Minor releases of Python 3, the one that most packages have wheels for first."""
 
 
-def _release_for(line: str) -> str:
-    """The release of Python that a line's bounds leave, the usual one first."""
+def _release_for(line: str, here: str) -> str:
+    """The release of Python that a line's bounds leave, the usual one first; not that which failed here."""
     bounds = [(sign, int(minor)) for sign, minor in _BOUNDS.findall(line)]
 
     def holds(n: int, sign: str, m: int) -> bool:
         return {"<": n < m, "<=": n < m, ">": n > m, ">=": n >= m, "!=": n != m}.get(sign, n == m)
 
-    fit = (n for n in _RELEASES if all(holds(n, *bound) for bound in bounds))
+    fit = (n for n in _RELEASES if f"3.{n}" != here and all(holds(n, *bound) for bound in bounds))
     return f"3.{next(fit, _RELEASES[0])}"
+
+
+def _python_of(host: HostRecord | None) -> str:
+    return "{}.{}".format(*host.python.version.numbers[:2]) if host and host.python else ""
 
 
 def package_meant(outcome: RuleOutcome) -> Package:
@@ -149,7 +153,7 @@ def values_of(hit: Hit, outcome: RuleOutcome, package: Package, tool: str, shell
     usual = {"jobs": "2", "room": "/other/disk", "cuda_release": "==13.0.*"}
     if shell.windows or shell.host is None:
         cuda = "%CUDA_PATH%" if shell.windows else "/usr/local/cuda"
-        usual |= {"cuda_home": cuda, "other_cuda_home": cuda}
+        usual |= {"cuda_home": cuda, "other_cuda_home": cuda, "cuda_lib": f"{cuda}/lib64"}
     values = {
         **usual,
         **({"room": shell.room} if shell.room else {}),
@@ -163,7 +167,7 @@ def values_of(hit: Hit, outcome: RuleOutcome, package: Package, tool: str, shell
     values |= cuda_values(shell, outcome, hit.groups)
     values |= wheel_with(hit.groups.get("library") or hit.groups.get("symbol", "").lstrip("_"))
     values |= _in_line(hit.line.text)
-    values["python_release"] = _release_for(hit.line.text)
+    values["python_release"] = _release_for(hit.line.text, outcome.facts.python or _python_of(shell.host))
     values["install"] = how_to_install(values["module"])
     top = values["module"].partition(".")[0]
     if top in sys.stdlib_module_names:
