@@ -40,18 +40,7 @@ def cuda_values(shell: UserShell, outcome: RuleOutcome, groups: Mapping[str, str
     host = shell.host
     if host and host.toolkits:
         values["nvcc_cuda"] = groups.get("nvcc_cuda") or minor(host.toolkits[0].version)
-        roots = [root_of(t) for t in host.toolkits]
-        near = sorted(
-            shell.files.find(f"{glob.escape(roots[0].rpartition('/')[0])}/cuda-1[0-9]*/bin/nvcc"), key=_number
-        )
-        if len(roots) == 1 and near and _number(near[-1]) > host.toolkits[0].version.numbers[:2]:
-            values["other_cuda_home"] = near[-1].removesuffix("/bin/nvcc")
-        found = (
-            path
-            for name in ("lib64", "lib", "targets/*/lib")
-            for path in shell.files.find(f"{glob.escape(roots[0])}/{name}/libcudart_static.a")
-        )
-        values["cuda_lib"] = next(found, f"{roots[0]}/lib64/").rpartition("/")[0]
+        values |= _beside(shell, host.toolkits[0], only=len(host.toolkits) == 1)
     release = torch_cuda if torch_cuda.startswith(f"{_OF_PYPI}.") else _RELEASE
     major = torch_cuda.partition(".")[0]
     roots = [root_of(t) for t in (host.toolkits if host else ()) if major in ("", str(t.version.numbers[0]))]
@@ -79,6 +68,19 @@ def cuda_values(shell: UserShell, outcome: RuleOutcome, groups: Mapping[str, str
     if library and (found := shell.of_wheels(f"*/lib/lib{library}.so{number}*")):
         folder = shlex.quote(str(PurePosixPath(found).parent))
         values |= {"library_folder": folder, "library_links": _LINKS.format(folder=folder)}
+    return values
+
+
+def _beside(shell: UserShell, toolkit: CudaToolkit, *, only: bool) -> dict[str, str]:
+    """The folder of a toolkit that has CUDA's runtime to link, and, where it is the only one, that of a newer one next to it."""
+    place = glob.escape(toolkit.root)
+    archives = (
+        p for name in ("lib64", "lib", "targets/*/lib") for p in shell.files.find(f"{place}/{name}/libcudart_static.a")
+    )
+    values = {"cuda_lib": next(archives, f"{root_of(toolkit)}/lib64/").rpartition("/")[0]}
+    newer = max(shell.files.find(f"{place.rpartition('/')[0]}/cuda-1[0-9]*/bin/nvcc"), key=_number, default="")
+    if only and newer and _number(newer) > toolkit.version.numbers[:2]:
+        values["other_cuda_home"] = newer.removesuffix("/bin/nvcc")
     return values
 
 
