@@ -11,6 +11,8 @@ from doctor.logs import NO_ENVIRONMENT, RECORD, carried, first, look
 from flashdepot.diagnose.explain import Files, explain
 from flashdepot.diagnose.explain.command import for_windows
 from flashdepot.host import saved_host
+from flashdepot.model.host import CudaToolkit
+from flashdepot.model.target import Version
 
 WINDOWS = saved_host(Path(__file__).parent / "records" / "windows-11-msvc-2022.json")
 ABI = "undefined symbol: _ZN3c104cuda9SetDeviceEi"
@@ -490,3 +492,22 @@ def test_the_file_that_makes_a_folder_a_package_is_not_renamed() -> None:
     log = "ImportError: cannot import name '_C' from partially initialized module 'fa' (/src/fa/fa/__init__.py)\n"
     report = explain(io.BytesIO(log.encode()))
     assert not any("my___init__" in fix for cause in report.possible for fix in cause.fix)
+
+
+def test_what_is_next_to_a_toolkit_is_named(tmp_path: Path) -> None:
+    for file in (
+        "cuda-13.0/bin/nvcc",
+        "cuda-11.3/bin/nvcc",
+        "cuda-11.3/etc/nvcc.profile",
+        "cuda-11.3/lib/libcudart_static.a",
+    ):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).touch()
+    old = CudaToolkit(str(tmp_path / "cuda-11.3"), Version("11.3"), "CUDA_HOME")
+    host = replace(NO_ENVIRONMENT, toolkits=(old,))
+    too_old = "nvcc fatal   : Unknown option '--threads'\n"
+    assert carried(too_old, "make", host, tmp_path).startswith(f"export CUDA_HOME={tmp_path}/cuda-13.0 ")
+    unlinked = "  = note: rust-lld: error: undefined symbol: __cudaPopCallConfiguration\n"
+    assert f"-C link-arg=-L{tmp_path}/cuda-11.3/lib -C" in carried(unlinked, "cargo build", host, tmp_path)
+    headless = "  <command-line>: fatal error: cuda_runtime.h: No such file or directory\n"
+    assert carried(headless, "cmake -B build", host, tmp_path).startswith(f"cp {tmp_path}/cuda-11.3/etc/nvcc.profile ")

@@ -40,7 +40,7 @@ def cuda_values(shell: UserShell, outcome: RuleOutcome, groups: Mapping[str, str
     host = shell.host
     if host and host.toolkits:
         values["nvcc_cuda"] = groups.get("nvcc_cuda") or minor(host.toolkits[0].version)
-        values |= _beside(shell, host.toolkits[0], only=len(host.toolkits) == 1)
+        values |= _next_to(shell, host.toolkits[0], only=len(host.toolkits) == 1)
     release = torch_cuda if torch_cuda.startswith(f"{_OF_PYPI}.") else _RELEASE
     major = torch_cuda.partition(".")[0]
     roots = [root_of(t) for t in (host.toolkits if host else ()) if major in ("", str(t.version.numbers[0]))]
@@ -71,7 +71,7 @@ def cuda_values(shell: UserShell, outcome: RuleOutcome, groups: Mapping[str, str
     return values
 
 
-def _beside(shell: UserShell, toolkit: CudaToolkit, *, only: bool) -> dict[str, str]:
+def _next_to(shell: UserShell, toolkit: CudaToolkit, *, only: bool) -> dict[str, str]:
     """The folder of a toolkit that has CUDA's runtime to link, and, where it is the only one, that of a newer one next to it."""
     place = glob.escape(toolkit.root)
     archives = (
