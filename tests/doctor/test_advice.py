@@ -16,6 +16,11 @@ from flashdepot.model.target import Version
 
 WINDOWS = saved_host(Path(__file__).parent / "records" / "windows-11-msvc-2022.json")
 ABI = "undefined symbol: _ZN3c104cuda9SetDeviceEi"
+IN_A_NODE = """\
+Traceback (most recent call last):
+  File "/c/ComfyUI/nodes.py", line 2129, in load_custom_node
+  File "/c/ComfyUI/custom_nodes/ComfyUI-Spam/nodes.py", line 3, in <module>
+"""
 
 
 @pytest.mark.parametrize(
@@ -403,6 +408,32 @@ def test_a_library_is_in_a_folder_that_has_it_with_its_number(tmp_path: Path, th
     )
 
 
+@pytest.mark.parametrize(
+    ("log", "command"),
+    [
+        ("ValueError: auto-awq kernels is needed to be installed. Make sure to install the auto-awq kernels of AutoAWQ_kernels", "pip uninstall -y autoawq-kernels; "),
+        ("RuntimeError: Make sure to install the einops package: torch", "python -m pip install einops "),
+        ("RuntimeError: --attention sage: Sage Attn is not installed", "pip uninstall -y sageattention; "),
+        (IN_A_NODE + "ImportError: This modeling file requires the following packages that were not found in your environment: flash_attn. Run `pip install flash_attn`", "flashdepot install "),
+        ("ModuleNotFoundError: No module named 'flash_attn.flash_attention'", "sed -i.bak 's/from flash_attn.flash_attention import "),
+        ("ModuleNotFoundError: No module named 'flash_attn_3'", r"sed -i.bak 's/\bflash_attn_3\b/flash_attn_interface/g' "),
+        ("creating build/wheel/UNKNOWN-0.2.0.dist-info/WHEEL\nERROR: Invalid wheel filename (wrong number of parts): 'x-0.2.0-*'", "python -m pip install -U setuptools wheel "),
+        ("$ pip install a-1-AOT-b-linux_x86_64.whl\nERROR: Invalid build number: AOT in 'a-1-AOT-b-linux_x86_64'", 'python -c "import shutil, sys, zipfile; '),
+        ("$ pip install deepspeed\n    AssertionError: Unable to pre-compile async_io\n", "export DS_BUILD_OPS=0 "),
+        ("ModuleNotFoundError: No module named 'flash_attn'", "pip install -U flash-attn --no-build-isolation "),
+    ],
+)  # fmt: skip
+def test_what_is_missing_is_named_and_brought_as_it_is_to_be(log: str, command: str) -> None:
+    report = look(log)
+    commands = [*(fix for cause in (*report.findings, *report.possible) for fix in cause.fix), *report.next_steps]
+    assert any(text.startswith(command) for text in commands)
+
+
+def test_the_folder_of_a_module_is_not_installed_as_a_package_that_nobody_knows() -> None:
+    log = "torch\nImportError: /env/lib/python3.11/site-packages/my_ops/decoder.so: undefined symbol: _ZN2lm5ngram6ConfigC1Ev"
+    assert not [fix for fix in first(log).fix if re.search(r"install (?:\S+ )*my[-_]ops", fix)]
+
+
 def test_a_sentence_is_not_given_an_environment(tmp_path: Path) -> None:
     log = "pip: error: Connection refused (os error 111)\nerror: client error (Connect): tcp connect error: connection refused\n"
     with pytest.MonkeyPatch.context() as patch:
@@ -426,13 +457,6 @@ def test_what_was_built_from_a_place_is_built_from_there_again(place: str) -> No
     fix = look(log).findings[0].fix
     assert any(step.startswith(f"pip install {place} --no-build-isolation ") for step in fix)
     assert not any("pip install flash-attn" in step for step in fix)
-
-
-IN_A_NODE = """\
-Traceback (most recent call last):
-  File "/c/ComfyUI/nodes.py", line 2129, in load_custom_node
-  File "/c/ComfyUI/custom_nodes/ComfyUI-Spam/nodes.py", line 3, in <module>
-"""
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from flashdepot.diagnose.explain.command import code_of, is_command, is_for_posix
 from flashdepot.diagnose.explain.edits import Edits
 from flashdepot.diagnose.explain.hint import AS_SAID, commands_in, near
+from flashdepot.diagnose.explain.machine import UNNAMED
 from flashdepot.diagnose.explain.match import RuleOutcome
 from flashdepot.diagnose.explain.piece import Hit
 from flashdepot.diagnose.explain.rules import RANKS
@@ -17,7 +18,6 @@ from flashdepot.diagnose.explain.values import (
     NAME,
     OURS,
     UNKNOWN,
-    UNNAMED,
     failed_command,
     fill,
     package_meant,

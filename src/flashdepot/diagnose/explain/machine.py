@@ -27,6 +27,11 @@ _FACTS = {name: Pattern.parse(text) for name, text in SENTENCES.machine.items()}
 PATTERNS = (_GPU, *_FACTS.values())
 """All that is looked for in a log."""
 
+UNNAMED = "THE_PACKAGE"
+
+FROM_SOURCE = "cd THE_SOURCE && pip install --force-reinstall --no-deps --no-build-isolation ."
+"""How a module is built again of which no package is known: it may be the user's own, and PyPI's of its name a stranger's."""
+
 _GPUS_KEPT = 8
 _OF_CUDA = re.compile(
     r"(?:lib)?(cublas|cudart|cudnn|cufft|cufile|cupti|curand|cusolver|cusparse|nccl|nvjitlink|nvrtc|nvshmem)(?:.*\.so\.(\d+))?"
@@ -143,7 +148,7 @@ def package_of(line: str, step: Step | None) -> Package | None:
             if package := _table().get(name):
                 return package
         if folder:
-            return named(folder)
+            return named(folder) if is_published(folder) else Package(UNNAMED, (folder,), FROM_SOURCE)
         for part in reversed(re.split(r"[\\/]", text[: found.end()].decode(errors="replace"))[1:-1]):
             if package := _table().get(part.lower()):
                 return package
@@ -155,7 +160,11 @@ def package_in(sentence: str) -> Package | None:
     words = re.findall(r"[A-Za-z][\w-]*", sentence.lower())
     pairs = zip(words, [*words[1:], ""], strict=False)
     spelled = [name for one, other in pairs for name in (f"{one}-{other}", one + other, one)]
-    spelled = [other for name in spelled for other in (name, name.replace("attention", "attn"))]
+    spelled = [
+        other
+        for name in spelled
+        for other in (name, name.replace("attention", "attn"), name.replace("attn", "attention"))
+    ]
     found = [known for name in spelled if (known := _by_name().get(name.replace("_", "-")) or _table().get(name))]
     return next((package for package in found if package.name not in _GENERAL), found[0] if found else None)
 

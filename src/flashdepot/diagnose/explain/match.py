@@ -188,7 +188,9 @@ class _Search:
             tuple(
                 replace(
                     hit,
-                    package=package_of(hit.line.text, hit.step) or named,
+                    package=(machine.package_in(hit.line.text) if hit.rule.absence else None)
+                    or package_of(hit.line.text, hit.step)
+                    or named,
                     certain=hit.certain and hit.rule.rank != SYMPTOM and self._seen.isdisjoint(hit.rule.unsure),
                 )
                 for hit in hits

@@ -14,14 +14,14 @@ from flashdepot.binary.elf import demangled
 from flashdepot.diagnose.explain.advice import LINK, Advice
 from flashdepot.diagnose.explain.edits import Edits
 from flashdepot.diagnose.explain.hint import Line, commands_in, distinct, near
-from flashdepot.diagnose.explain.machine import MachineFacts, built_for, is_published
+from flashdepot.diagnose.explain.machine import UNNAMED, MachineFacts, built_for, is_published
 from flashdepot.diagnose.explain.match import RuleOutcome, summed_up_in
 from flashdepot.diagnose.explain.piece import Hit
 from flashdepot.diagnose.explain.rules import RANKS, load_classes
 from flashdepot.diagnose.explain.settings import Settings
 from flashdepot.diagnose.explain.shell import UserShell
 from flashdepot.diagnose.explain.steps import Step
-from flashdepot.diagnose.explain.values import OURS, TOOLS, UNNAMED, failed_command, fill, package_meant, shortened
+from flashdepot.diagnose.explain.values import OURS, TOOLS, failed_command, fill, package_meant, shortened
 from flashdepot.errors import MissingToolError
 from flashdepot.model.host import HostRecord
 from flashdepot.model.target import Version
@@ -235,7 +235,9 @@ def _again(outcome: RuleOutcome, shell: UserShell, package: str) -> Iterable[str
     if outcome.run:
         yield "python ... > run.log 2>&1   # keep all of both streams: the last line of the first traceback is the cause"
         upgrade = f"; pip install -U {package}" if package != UNNAMED else ""
-        yield f"pip list; pip check{upgrade}   # releases of different times are the usual reason"
+        yield shell.carried(
+            f"pip list; pip check{upgrade}   # releases of different times are the usual reason", "python"
+        )
         yield "CUDA_LAUNCH_BLOCKING=1 python ...   # an error of CUDA: the traceback then names the call that failed"
         return
     why = "one compiler at a time, so that the first error stands by itself"

@@ -96,6 +96,10 @@ _OLDEST_GCC = {"=bookworm": 11, "=trixie": 12}
 """The oldest GCC that a release of Debian has, by what /etc/os-release says of it (Debian's lists of packages, 2026-11-28)."""
 _SET_FOR_ONE = re.compile(r"(^|&& )((?:[A-Z][A-Z0-9_]*=\S+ )*[A-Z][A-Z0-9_]*=\S+) (?=(?:pip|uv|cargo|cmake) )")
 """What is set for a command only: the command that failed needs it as well."""
+_IMPORTS_TORCH = re.compile(
+    r"\bpip install (?:[^\s;&|]+ )*(?:flash-attn|mamba-ssm|causal-conv1d)(?![\w-])[^\s;&|]*(?: [^\s;&|]+)*"
+)
+"""What builds a package whose setup.py imports torch."""
 OF_CUDA = frozenset(
     {"CUDACXX", "NVCC", "CUDA_HOME", "CUDA_PATH", "CUDA_ROOT", "CUDA_TOOLKIT_ROOT_DIR", "CUDAToolkit_ROOT"}
 )
@@ -208,6 +212,7 @@ class UserShell:
             code = f"pip install uv && {code}"
         if code.startswith("rustup ") and not self.files.find("/usr/bin/rustup"):
             code = f"{self._rustup()}{code}"
+        code = _IMPORTS_TORCH.sub(r"\g<0> --no-build-isolation", code) if "no-build-iso" not in code else code
         if self.command:
             code = _SET_FOR_ONE.sub(r"\1export \2 && ", code)
         return self.spelled(code + remark)

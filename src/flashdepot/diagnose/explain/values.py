@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from flashdepot.diagnose.explain.cuda import cuda_values, minor, root_of
 from flashdepot.diagnose.explain.hint import SAFE
 from flashdepot.diagnose.explain.machine import (
+    FROM_SOURCE,
+    UNNAMED,
     Package,
     cuda_wheel,
     how_to_install,
@@ -30,10 +32,6 @@ SHOWN = 300
 OURS = ("flash-attn", "flash-attn-3", "flash-attn-4")
 """Packages in whose place flashdepot has something; the first is meant where a log speaks only of FlashAttention."""
 
-UNNAMED = "THE_PACKAGE"
-
-_FROM_SOURCE = "cd THE_SOURCE && pip install --force-reinstall --no-deps --no-build-isolation ."
-"""How a module of nobody's package is built again; it may be the user's own."""
 _JOB_BYTES = 7 * 10**9  # the largest unit needs 6.6 GB: benchmarks/README.md
 _JOBS = re.compile(r" (?:-j ?\d*|--(?:parallel|jobs)(?:[ =]\d+)?)(?= |$)")
 NAME = re.compile(r"\{(\w+)\}")
@@ -100,7 +98,7 @@ def package_meant(outcome: RuleOutcome) -> Package:
     """What advice speaks of where no line names a package."""
     if outcome.flash and next((step.tool for step in outcome.steps if step.command), "") not in _OF_A_PROJECT:
         return named(OURS[0])
-    return Package(UNNAMED, named(UNNAMED).modules, _FROM_SOURCE)
+    return Package(UNNAMED, named(UNNAMED).modules, FROM_SOURCE)
 
 
 def shortened(text: str) -> str:
