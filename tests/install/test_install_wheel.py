@@ -216,15 +216,15 @@ def test_an_installer_that_leaves_ruins_is_undone(command, good, environment, tm
 @pytest.mark.parametrize("number", [0, 2, 5])
 def test_a_disk_that_fills_up_half_way_changes_nothing(command, good, environment, monkeypatch, number) -> None:
     add_official(environment)
-    left, move = [number], change._move
+    left, move = [number], change.EnvironmentChange._move
 
-    def moving(source: Path, destination: Path) -> None:
+    def moving(self: change.EnvironmentChange, source: Path, destination: Path) -> None:
         left[0] -= 1
         if left[0] == -1:
             raise OSError(errno.ENOSPC, "No space left on device", str(destination))
-        move(source, destination)
+        move(self, source, destination)
 
-    monkeypatch.setattr(change, "_move", moving)
+    monkeypatch.setattr(change.EnvironmentChange, "_move", moving)
     with unchanged(environment):
         done = command("--wheel", str(good))
     assert_ends(done, 3, "is full")

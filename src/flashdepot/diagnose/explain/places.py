@@ -60,7 +60,7 @@ class Places(ProjectFiles):
     def _object(self, _given: str, groups: Mapping[str, str]) -> str:
         """An object file of a CUDA source, which something else than the build was to make."""
         toolkit = next(iter(self.shell.host.toolkits if self.shell.host else ()), None)
-        nvcc = f"{toolkit.root}/bin/nvcc" if toolkit and toolkit.found_by != "PATH" else "nvcc"
+        nvcc = shlex.quote(f"{toolkit.root}/bin/nvcc") if toolkit and toolkit.found_by != "PATH" else "nvcc"
         file = groups["file"]
         return f"{nvcc} -c {file} -o {file}.o -Xcompiler -fPIC   # nvcc was not run for it; in the folder of the command that links, then the same command"
 
