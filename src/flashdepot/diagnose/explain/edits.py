@@ -1,13 +1,12 @@
 """The edit of the user's project, or of the failed command, that fixes what a line tells of.
 
-The rows of ``sentences.toml`` name an edit by ``@``, with its arguments; each is a method here or, where it is about where a file is, in :mod:`flashdepot.diagnose.explain.places`. An edit for which the files, the
-variables and the command have nothing is empty.
+The rows of ``sentences.toml`` name an edit by ``@``, with its arguments; each is a method here or, where it is about where a file
+is, in :mod:`flashdepot.diagnose.explain.places`. An edit for which the files, the variables and the command have nothing is empty.
 """
 
 from __future__ import annotations
 
 import glob
-import os
 import re
 import shlex
 from collections.abc import Mapping
@@ -19,15 +18,8 @@ from flashdepot.diagnose.explain.machine import is_published, known_names, named
 from flashdepot.diagnose.explain.places import Places
 from flashdepot.diagnose.explain.project import ALIKE, HARMLESS, filled, nearest
 
-_ASKED = (
-    "*.in",
-    "requirements*.txt",
-    "requirements/*.txt",
-    "pyproject.toml",
-    "setup.py",
-    "setup.cfg",
-    "environment*.y*ml",
-)
+_REQUIREMENTS = ("*.in", "requirements*.txt", "requirements/*.txt")
+_ASKED = (*_REQUIREMENTS, "pyproject.toml", "setup.py", "setup.cfg", "environment*.y*ml")
 """Those that name the packages to install."""
 _HEADERS = tuple(f"{depth}*.{kind}" for depth in ("", "*/", "*/*/") for kind in ("h", "hpp", "cuh"))
 _WORD = re.compile(r"[\w.+-]+")
@@ -127,14 +119,14 @@ class Edits(Places):
     def _drop(self, _given: str, groups: Mapping[str, str]) -> str:
         """A requirements file without a package that no index has."""
         asked = re.compile(rf"^{_any_spelling(groups['name'])}\b(?![-.\w]).*$", re.IGNORECASE)
-        found = next((line for line in self.lines(_ASKED[:3]) if asked.match(line[2])), None)
+        found = next((line for line in self.lines(_REQUIREMENTS) if asked.match(line[2])), None)
         remark = f"no index has {groups['name']}: without it; where another has it: --extra-index-url, or its repository, {groups['name']} @ git+"
         return self.replaced(found[0], found[1], "", remark) if found else ""
 
     def _nightly(self, _given: str, groups: Mapping[str, str]) -> str:
         """A package's release in place of a nightly build, from the usual index in place of that which has it no more."""
         name = groups["name"]
-        for place, _, line in self.lines(_ASKED[:3]):
+        for place, _, line in self.lines(_REQUIREMENTS):
             if line.startswith(f"{name}-nightly"):
                 return f"sed -i.bak -E '/^--index-url/d; s/^{name}-nightly.*/{name}/' {shlex.quote(place)}   # the index has no {name}-nightly: the release, from PyPI; then the same command"
         return f"pip install -U {name}   # the release: the index has no {name}-nightly"
@@ -233,7 +225,7 @@ class Edits(Places):
             "packages = []", "bypass-selection = true"
         )
         text = self.files.text(place)
-        if self.shell.windows or os.name == "nt":
+        if self.lacks_sed:
             return f"{place}: [{table}]  {entry}   # then the same command"
         head = next((n for n, line in enumerate(text.splitlines(), 1) if line.strip() == f"[{table}]"), 0)
         code = (

@@ -38,6 +38,11 @@ class ProjectFiles:
     def __init__(self, shell: UserShell, settings: Settings, failed: str) -> None:
         self.shell, self.files, self.settings, self.failed = shell, shell.files, settings, failed
 
+    @property
+    def lacks_sed(self) -> bool:
+        """Whether a person changes the files by hand: on Windows, of the log or here."""
+        return self.shell.windows or os.name == "nt"
+
     def written(
         self,
         old: re.Pattern[str],
@@ -68,7 +73,7 @@ class ProjectFiles:
 
     def replaced(self, place: str, number: int, new: str, remark: str) -> str:
         """The command that writes a line of a file again, or, where there is no sed, the line."""
-        if self.shell.windows or os.name == "nt":
+        if self.lacks_sed:
             write = f"write   {new.strip()}" if new.strip() else "take it out"
             return f"{place}, line {number}: {write}   # {remark}; then the same command"
         if not new.strip():
