@@ -298,7 +298,7 @@ def test_what_the_failed_command_sets_does_not_undo_what_is_set_before_it() -> N
 
 
 @pytest.mark.parametrize("jobs", ["-j 8", "-j8", "--parallel 8", "--parallel"])
-def test_a_projects_own_build_runs_again_with_one_compiler_and_is_no_packages(jobs: str) -> None:
+def test_a_projects_own_build_runs_again_with_one_compiler(jobs: str) -> None:
     log = f"$ cd hopper && cmake --build build {jobs}\n[1/9] Building CXX object flash_attn.cpp.o\nc++: fatal error: Killed signal terminated program cc1plus\n"
     fix = first(log).fix
     assert fix[0].startswith("cmake --build build -j1 ")
@@ -318,7 +318,7 @@ def test_uv_is_named_once() -> None:
     assert "uv uv" not in fix
 
 
-def test_the_option_of_a_program_is_none_of_an_installers() -> None:
+def test_the_option_of_a_program_is_not_given_to_an_installer() -> None:
     log = "$ pip install x\npytorch version: 2.8.0\n\nTo use the `--use-sage-attention` feature, the `sageattention` package must be installed first.\n"
     assert not [command for cause in look(log).possible for command in cause.fix if "--use-sage" in command]
 
