@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -12,11 +13,10 @@ from urllib.parse import quote
 import msgspec
 from packaging.version import Version
 
-from flashdepot.catalog.load import split_url
 from flashdepot.errors import UsageError
 from flashdepot.facts import read_table
 from flashdepot.model.candidate import PublishedWheel
-from flashdepot.model.wheel import WheelName, canonical_name
+from flashdepot.model.wheel import WheelName, canonical_name, filename_of_url
 
 _TABLE = Path(__file__).parent / "machine_code.toml"
 
@@ -118,14 +118,11 @@ def to_wheels(
     """The wheels that files are, each once, in an order that depends on nothing but them."""
     wheels: dict[tuple[str, str], tuple[Any, PublishedWheel]] = {}
     for file in files:
-        parts = split_url(file.url)
-        if parts is None:  # _page has seen to it
-            continue
-        before, name, _, _ = parts
+        name = WheelName.parse(filename_of_url(file.url))
         sass = implied_sass(name, official=official)
         wheel = PublishedWheel.of(name, source, url=file.url, size=file.size, sha256=file.sha256, seen=seen, sass=sass)
         order = (name.canonical, Version(name.version), name.local, name.python, name.abi, name.platform, file.url)
-        key = (before, str(name))
+        key = (file.url.partition("?")[0].rpartition("/")[0], str(name))
         tells = (bool(wheel.sha256), "%2B" in wheel.url)  # of two listings of one file the one that tells more
         if key not in wheels or tells > (bool(wheels[key][1].sha256), "%2B" in wheels[key][1].url):
             wheels[key] = (order, wheel)
@@ -188,8 +185,7 @@ def _problem(name: str, url: Any, size: Any) -> str:
         return f"its size cannot be {str(size)[:40]}"
     if not isinstance(url, str) or not _URL.fullmatch(url):
         return "its URL is not one"
-    try:
-        parts = split_url(url)
-    except (UsageError, ValueError):  # urllib's for an invalid address in brackets
-        parts = None
-    return "" if parts is not None and str(parts[1]) == name else "its URL leads to another name"
+    with contextlib.suppress(ValueError):  # urllib's for an invalid address in brackets
+        if filename_of_url(url) == name:
+            return ""
+    return "its URL leads to another name"
