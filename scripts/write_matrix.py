@@ -122,9 +122,9 @@ def wheel_row(publisher: str, summary: Summary) -> str:
     cells = [
         summary.torch,
         publisher,
-        summary.package,
+        summary.version,
         ", ".join(summary.cuda),
-        in_ranges(summary.pythons),
+        in_ranges(summary.python),
         ", ".join(summary.platforms),
     ]
     return f"| {' | '.join(cells)} |\n"

@@ -86,92 +86,58 @@ def _is_or_within(value: str, wanted: str) -> bool:
     return not wanted or value == wanted or (value.startswith(f"{wanted}.") and value[len(wanted) + 1].isdecimal())
 
 
-class MatrixRow(msgspec.Struct, frozen=True):
-    """What one row's wheels have in common, and the wheels, oldest Python first, of each the newest release first.
-
-    ``package`` is the version, with the distribution before it where that is not flash-attn.
-    """
-
-    package: str
-    torch: str
-    cuda: str
-    cxx11_abi: str
-    platform: str
-    source: str
-    seen: bool
-    sass: tuple[str, ...]
-    wheels: tuple[PublishedWheel, ...]
+Row = tuple[PublishedWheel, ...]
+"""Wheels that differ in nothing but the Python, the oldest Python first, and of each Python the newest release first."""
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """One flash-attn version for one torch: everything that there is, in a line."""
+    """One flash-attn version, after the distribution where that is not flash-attn, for one torch: all that there is."""
 
-    package: str
+    version: str
+    python: tuple[str, ...]
     torch: str
     cuda: tuple[str, ...]
-    pythons: tuple[str, ...]
     platforms: tuple[str, ...]
     sources: tuple[str, ...]
     wheels: int
 
 
-def rows(wheels: Iterable[PublishedWheel]) -> list[MatrixRow]:
+def rows(wheels: Iterable[PublishedWheel]) -> list[Row]:
     """All rows: flash-attn first, of each distribution the newest version, torch and CUDA first."""
     groups: dict[tuple[object, ...], list[PublishedWheel]] = {}
     for wheel in wheels:
         built = (wheel.distribution, wheel.version, wheel.torch, wheel.cuda, wheel.cxx11_abi, platform_words(wheel))
         groups.setdefault((*built, wheel.source, wheel.seen, wheel.sass), []).append(wheel)
-    return [_row(group) for group in _in_order(groups.values())]
+    # Sorted by what is least important first: each later sort leaves equal ones as they are.
+    ordered = sorted(
+        groups.values(), key=lambda g: (platform_words(g[0]), str(g[0].cxx11_abi), g[0].source, g[0].sass, g[0].seen)
+    )
+    ordered.sort(key=lambda g: tuple(map(by_version, (g[0].version, g[0].torch, g[0].cuda))), reverse=True)
+    ordered.sort(key=lambda g: g[0].distribution)
+    return [tuple(sorted(group, key=lambda w: (python_order(python_of(w)), _newest_first(w)))) for group in ordered]
 
 
 def summaries(wheels: Iterable[PublishedWheel]) -> list[Summary]:
     """The table in short, in the same order."""
-    groups: dict[tuple[str, str], list[MatrixRow]] = {}
+    groups: dict[tuple[str, str], list[PublishedWheel]] = {}
     for row in rows(wheels):
-        minor = ".".join(row.torch.split(".")[:2])
-        groups.setdefault((row.package, minor), []).append(row)
-    return [_summary(package, torch, group) for (package, torch), group in groups.items()]
+        minor = ".".join(row[0].torch.split(".")[:2])
+        groups.setdefault((package_words(row[0]), minor), []).extend(row)
+    return [
+        Summary(
+            version=version,
+            python=tuple(sorted({python_of(wheel) for wheel in group}, key=python_order)),
+            torch=torch,
+            cuda=tuple(sorted({wheel.cuda for wheel in group}, key=by_version)),
+            platforms=tuple(sorted({platform_words(wheel).partition(" (")[0] for wheel in group})),
+            sources=tuple(sorted({wheel.source for wheel in group})),
+            wheels=len(group),
+        )
+        for (version, torch), group in groups.items()
+    ]
 
 
-def _row(group: list[PublishedWheel]) -> MatrixRow:
-    wheel = group[0]
-    return MatrixRow(
-        package=package_words(wheel),
-        torch=wheel.torch,
-        cuda=wheel.cuda,
-        cxx11_abi=abi_word(wheel),
-        platform=platform_words(wheel),
-        source=wheel.source,
-        seen=wheel.seen,
-        sass=wheel.sass,
-        wheels=tuple(sorted(group, key=lambda w: (python_order(python_of(w)), _newest_release_first(w)))),
-    )
-
-
-def _in_order(groups: Iterable[list[PublishedWheel]]) -> list[list[PublishedWheel]]:
-    """Sorted by what is least important first: each later sort leaves equal ones as they are."""
-    ordered = sorted(
-        groups, key=lambda g: (platform_words(g[0]), str(g[0].cxx11_abi), g[0].source, g[0].sass, g[0].seen)
-    )
-    ordered.sort(key=lambda g: tuple(map(by_version, (g[0].version, g[0].torch, g[0].cuda))), reverse=True)
-    ordered.sort(key=lambda g: g[0].distribution)
-    return ordered
-
-
-def _summary(package: str, torch: str, group: list[MatrixRow]) -> Summary:
-    wheels = [wheel for row in group for wheel in row.wheels]
-    return Summary(
-        package=package,
-        torch=torch,
-        cuda=tuple(sorted({row.cuda for row in group}, key=by_version)),
-        pythons=tuple(sorted({python_of(wheel) for wheel in wheels}, key=python_order)),
-        platforms=tuple(sorted({row.platform.partition(" (")[0] for row in group})),
-        sources=tuple(sorted({row.source for row in group})),
-        wheels=len(wheels),
-    )
-
-
-def _newest_release_first(wheel: PublishedWheel) -> tuple[list[int], str]:
+def _newest_first(wheel: PublishedWheel) -> tuple[list[int], str]:
     return [-int(number) for number in re.findall(r"\d+", release_name(wheel))], wheel.url
 
 

@@ -12,11 +12,21 @@ from string import Template
 import msgspec
 
 from flashdepot.catalog.load import Catalog
-from flashdepot.catalog.matrix import MatrixRow, by_version, python_of, python_order, release_name, rows, serves
+from flashdepot.catalog.matrix import (
+    Row,
+    abi_word,
+    by_version,
+    package_words,
+    platform_words,
+    python_of,
+    python_order,
+    release_name,
+    rows,
+    serves,
+)
 from flashdepot.facts import default_cxx11_abi
 from flashdepot.facts.gpus import known_architectures
 from flashdepot.kernels import oldest_gpu
-from flashdepot.model.candidate import PublishedWheel
 from flashdepot.model.target import Architecture
 from flashdepot.model.wheel import OFFICIAL, Interpreter
 
@@ -92,13 +102,17 @@ def page(catalog: Catalog) -> str:
     )
 
 
-def _row(row: MatrixRow) -> str:
+def _row(row: Row) -> str:
     """A row without the closing tags that HTML lets be left out: they would be a tenth of the page."""
-    cells = [*(escape(value) for value in _values(row))]
-    if row.seen:
-        cells[_PYTHON] = ", ".join(_link(wheel, label) for wheel, label in zip(row.wheels, _labels(row), strict=True))
+    cells = list(map(escape, _values(row)))
+    if row[0].seen:
+        linked = (
+            _link_to(wheel.url, escape(label), "" if label == python_of(wheel) else ' class="earlier"')
+            for wheel, label in zip(row, _labels(row), strict=True)
+        )
+        cells[_PYTHON] = ", ".join(linked)
     else:
-        release = row.wheels[0].url.rpartition("/")[0].replace("/releases/download/", "/releases/tag/")
+        release = row[0].url.rpartition("/")[0].replace("/releases/download/", "/releases/tag/")
         cells[-1] = _link_to(release, cells[-1])  # where a person sees whether it exists
     first, *others = cells
     file = _file_of_pytorchs_builds(row)
@@ -106,36 +120,33 @@ def _row(row: MatrixRow) -> str:
     return f'{begin}<th scope="row">{first}</th>' + "".join(f"<td>{cell}" for cell in others)
 
 
-def _file_of_pytorchs_builds(row: MatrixRow) -> str:
+def _file_of_pytorchs_builds(row: Row) -> str:
     """The address of an official wheel, with ``{}`` for its Python tag, if it is for torch as PyTorch builds it.
 
     ``resolve`` takes those unasked, and no others: not what others have published, nor a wheel of the other C++ ABI.
     """
-    wheel = row.wheels[0]
+    wheel = row[0]
     machine = "aarch64" if wheel.platform.endswith("aarch64") else "x86_64"
-    if row.source != OFFICIAL or not row.torch or not wheel.url.lower().startswith(_LINKED):
+    if wheel.source != OFFICIAL or not wheel.torch or not wheel.url.lower().startswith(_LINKED):
         return ""
-    if wheel.platform.startswith("linux") and default_cxx11_abi(row.torch, "", machine) is not wheel.cxx11_abi:
+    if wheel.platform.startswith("linux") and default_cxx11_abi(wheel.torch, "", machine) is not wheel.cxx11_abi:
         return ""
     return wheel.url.replace(f"-{wheel.python}-{wheel.abi}-", "-{}-{}-")
 
 
-def _values(row: MatrixRow) -> tuple[str, ...]:
+def _values(row: Row) -> tuple[str, ...]:
+    wheel = row[0]
     return (
-        row.package,
-        row.torch or _NOT_SAID,
-        row.cuda or _NOT_SAID,
-        row.cxx11_abi or _NOT_SAID,
+        package_words(wheel),
+        wheel.torch or _NOT_SAID,
+        wheel.cuda or _NOT_SAID,
+        abi_word(wheel) or _NOT_SAID,
         ", ".join(_labels(row)),
-        row.platform,
-        ", ".join(Architecture.parse(code).dotted for code in row.sass) or _NOT_KNOWN,
-        row.source,
-        "seen" if row.seen else "expected",
+        platform_words(wheel),
+        ", ".join(Architecture.parse(code).dotted for code in wheel.sass) or _NOT_KNOWN,
+        wheel.source,
+        "seen" if wheel.seen else "expected",
     )
-
-
-def _link(wheel: PublishedWheel, label: str) -> str:
-    return _link_to(wheel.url, escape(label), "" if label == python_of(wheel) else ' class="earlier"')
 
 
 def _link_to(address: str, text: str, more: str = "") -> str:
@@ -148,16 +159,16 @@ def _link_to(address: str, text: str, more: str = "") -> str:
     return f'<a{more} href="{escape(address)}">{text}</a>'
 
 
-def _labels(row: MatrixRow) -> list[str]:
+def _labels(row: Row) -> list[str]:
     """The Python of each wheel, with the release where an earlier release has a wheel of the same name."""
     labels: list[str] = []
-    for wheel in row.wheels:
+    for wheel in row:
         label = python_of(wheel)
         labels.append(f"{label} in {release_name(wheel)}" if label in labels else label)
     return labels
 
 
-def _filters(table: list[MatrixRow]) -> Iterator[str]:
+def _filters(table: list[Row]) -> Iterator[str]:
     columns = list(zip(*map(_values, table), strict=True)) or [()] * len(_COLUMNS)
     distinct = [sorted({value for cell in column for value in cell.split(", ")}) for column in columns]
     package, torch, cuda, abi, _, platform, code, source, existence = distinct
@@ -165,7 +176,13 @@ def _filters(table: list[MatrixRow]) -> Iterator[str]:
         ("gpu", 6, "GPU (compute capability)", _gpus(code)),
         ("platform", 5, "Platform", _platforms(platform)),
         ("torch", 1, "torch", _within(torch, 2)),
-        ("cuda", 2, "CUDA of torch", _with_major(_within(cuda, 1))),
+        # A wheel that names only CUDA's major version serves every minor one.
+        (
+            "cuda",
+            2,
+            "CUDA of torch",
+            [_Option(o.label, (*o.accepts, o.accepts[0].partition(".")[0])) for o in _within(cuda, 1)],
+        ),
         ("python", _PYTHON, "Python", _pythons(table)),
         ("version", 0, "flash-attn version", _plain(package, newest_first=True)),
         ("abi", 3, "C++11 ABI", _plain(abi)),
@@ -212,14 +229,9 @@ def _grouped(values: Iterable[str], key: Callable[[str], str]) -> Iterable[tuple
     return groups.items()
 
 
-def _with_major(options: Iterable[_Option]) -> list[_Option]:
-    """A wheel that names only CUDA's major version serves every minor one."""
-    return [_Option(o.label, (*o.accepts, o.accepts[0].partition(".")[0])) for o in options]
-
-
-def _pythons(table: list[MatrixRow]) -> list[_Option]:
+def _pythons(table: list[Row]) -> list[_Option]:
     """Each Python, with the wheels for the stable ABI that it can use."""
-    examples = {python_of(wheel): wheel for row in table for wheel in row.wheels}
+    examples = {python_of(wheel): wheel for row in table for wheel in row}
     labels = sorted(
         (label for label in examples if label[-1:] != "+" and "-" not in label), key=python_order, reverse=True
     )

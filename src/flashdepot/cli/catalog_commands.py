@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from msgspec.structs import asdict
 
 from flashdepot.api import wheels as api
 from flashdepot.catalog import Catalog
@@ -77,21 +78,15 @@ def update(names: tuple[str, ...], indexes: tuple[str, ...], depot: Depot) -> Vi
     """
     outcomes = []
     for outcome in api.update_catalog(names, indexes, depot=depot, events=terminal()):
-        if not outcome.error:
-            _say_outcome(outcome)
         outcomes.append(outcome)
+        for entry in outcome.strange:
+            warn(f"{outcome.source}: skipped {entry}.")
+        if not outcome.error:
+            changed = "as before" if outcome.unchanged else f"{outcome.added} new, {outcome.removed} gone"
+            say(f"{outcome.source}: {outcome.wheels} wheels, {changed}")
     if failed := [outcome for outcome in outcomes if outcome.error]:
         raise _failure(failed, len(outcomes))
     return View([outcome.to_json() for outcome in outcomes])
-
-
-def _say_outcome(outcome: RefreshOutcome) -> None:
-    for entry in outcome.strange:
-        warn(f"{outcome.source}: skipped {entry}.")
-    if outcome.unchanged:
-        say(f"{outcome.source}: {outcome.wheels} wheels, as before")
-    else:
-        say(f"{outcome.source}: {outcome.wheels} wheels, {outcome.added} new, {outcome.removed} gone")
 
 
 def _failure(failed: list[RefreshOutcome], asked: int) -> FlashdepotError:
@@ -117,7 +112,7 @@ def _failure(failed: list[RefreshOutcome], asked: int) -> FlashdepotError:
 def ls(limit: int | None, wanted: Filter, depot: Depot, *, urls: bool) -> View:
     """List wheels, newest flash-attn first."""
     loaded, selected = _selected(depot, wanted)
-    found = [wheel for row in rows(selected) for wheel in row.wheels]
+    found = [wheel for row in rows(selected) for wheel in row]
     most = limit if limit is not None else 0 if wants_json() else 50
     shown = found[:most] if most else found
     if len(shown) < len(found):
@@ -160,27 +155,30 @@ def stats(wanted: Filter, depot: Depot) -> View:
 )
 @filter_options
 @depot_option
-def matrix(html: Path | None, wanted: Filter, depot: Depot) -> View | None:
+def matrix(html: Path | None, wanted: Filter, depot: Depot) -> View:
     """Show which flash-attn there is for which torch, CUDA, Python and platform."""
     loaded, found = _selected(depot, wanted)
     if html is not None:
-        _write_page(Catalog(tuple(found), loaded.collections, ()), html)
-        return None
+        from flashdepot.catalog.matrix_page import page  # noqa: PLC0415
+        from flashdepot.files.disk import write_named  # noqa: PLC0415
+
+        text = page(Catalog(tuple(found), loaded.collections, ())).encode()
+        write_named(html, text, "--html FILE")
+        return View(
+            {"path": str(html), "wheels": len(found)},
+            said=[f"Wrote {html}: {counted(len(found), 'wheel')}, {size(len(text))}."],
+        )
     table = summaries(found)
-    document = [
-        {"version": s.package, "python": s.pythons, **fields(s, "torch", "cuda", "platforms", "sources", "wheels")}
-        for s in table
-    ]
-    rows = [
+    cells = [
         (
-            s.package, s.torch or "any", " ".join(s.cuda), in_ranges(s.pythons),
+            s.version, s.torch or "any", " ".join(s.cuda), in_ranges(s.python),
             ", ".join(s.platforms), " ".join(s.sources), str(s.wheels),
         )
         for s in table
     ]  # fmt: skip
     columns = ("flash-attn", "torch", "CUDA", "Python", "platforms", "sources", "wheels")
     said = f"{counted(len(found), 'wheel')}. --html FILE writes the whole table with filters and links."
-    return View(document, [Table(columns, rows)], then=[said, _age(loaded)])
+    return View([asdict(s) for s in table], [Table(columns, cells)], then=[said, _age(loaded)])
 
 
 def _age(loaded: Catalog) -> str:
@@ -194,15 +192,6 @@ def _selected(depot: Depot, wanted: Filter) -> tuple[Catalog, list[PublishedWhee
     if wanted.source and wanted.source not in names:
         raise not_one_of(wanted.source, "a source", names, hint="flashdepot catalog stats shows them.")
     return loaded, [wheel for wheel in loaded.wheels if wanted.accepts(wheel)]
-
-
-def _write_page(loaded: Catalog, path: Path) -> None:
-    from flashdepot.catalog.matrix_page import page  # noqa: PLC0415
-    from flashdepot.files.disk import write_named  # noqa: PLC0415
-
-    text = page(loaded).encode()
-    write_named(path, text, "--html FILE")
-    say(f"Wrote {path}: {len(loaded.wheels)} wheels, {size(len(text))}.")
 
 
 def _cells(wheel: PublishedWheel) -> tuple[str, ...]:
