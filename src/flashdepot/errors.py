@@ -15,15 +15,18 @@ _OF_OTHERS = {
 
 
 def nearest(word: str, known: Iterable[str], like: float = 0.6) -> str:
-    """The one of some known words that was probably meant; empty where none is near.
+    """The one of some known words that was probably meant; empty where none is near, or two are equally.
 
     :param like: how much of the two must be the same, from 0 to 1.
     """
-    from difflib import get_close_matches  # noqa: PLC0415  (only a mistake pays for it)
+    from difflib import SequenceMatcher, get_close_matches  # noqa: PLC0415  (only a mistake pays for it)
 
-    lower = {one.lower(): one for one in known}
-    meant = _OF_OTHERS.get(word.lower(), "")
-    return lower.get(meant) or next((lower[one] for one in get_close_matches(word.lower(), lower, 1, like)), "")
+    word, lower = word.lower(), {one.lower(): one for one in known}
+    if meant := lower.get(_OF_OTHERS.get(word, "")):
+        return meant
+    found = get_close_matches(word, lower, 2, like)
+    alike = [SequenceMatcher(None, one, word).ratio() for one in found]
+    return lower[found[0]] if found and alike.count(alike[0]) == 1 else ""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 from datetime import timedelta
 from pathlib import Path
@@ -170,6 +171,19 @@ def test_the_list_of_libraries_has_a_head_sizes_and_when_they_were_used(depot, t
     assert "2 days ago" in row
     assert ("; for " in row) is (manifest.platform != this_platform())
     assert "1 library, " in done.stderr
+
+
+def test_of_libraries_that_can_do_the_same_the_list_says_what_made_each(depot, tmp_path) -> None:
+    store_library(depot, tmp_path, name="one", c_layer="1" * 64)
+    store_library(depot, tmp_path, name="two", c_layer="2" * 64)
+    store_library(depot, tmp_path, name="other", sass=architectures("80"))
+    rows = flashdepot("depot", "ls", depot=depot).stdout.splitlines()[1:]
+    assert sorted(
+        c_layer for row in rows for c_layer in re.findall(r"; C layer of flashdepot \S+ \((\d{8})\)$", row)
+    ) == [
+        "11111111",
+        "22222222",
+    ]
 
 
 def test_a_library_with_kernels_that_are_untested_on_some_gpus_says_so_wherever_it_is_shown(depot, tmp_path) -> None:

@@ -6,6 +6,7 @@ What speaks with remotes is in :mod:`flashdepot.cli.sharing_commands`.
 from __future__ import annotations
 
 import datetime
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -13,12 +14,14 @@ import click
 from flashdepot.cli.app import Commands, table_of
 from flashdepot.cli.common import Number, command, depot_option, flag, option, options, path_option
 from flashdepot.cli.output import Table, View, ask, fields, say, wants_json
-from flashdepot.depot import Depot
+from flashdepot.depot import Depot, StoredArtifact
 from flashdepot.depot.gc import Removal, plan, run
 from flashdepot.depot.gc import usage as usage_of
 from flashdepot.errors import IntegrityError
 from flashdepot.host.probe import this_platform
+from flashdepot.model.codec import digest_of
 from flashdepot.model.limits import counted, size
+from flashdepot.model.manifest import Manifest
 from flashdepot.model.target import spell
 
 COMMANDS = table_of(depot_commands="path init ls usage show verify gc clean", sharing_commands="push pull sync audit")
@@ -80,8 +83,7 @@ def ls(depot: Depot) -> View:
             str(a.manifest.toolchain.cuda),
             size(a.manifest.size),
             _age(a.last_used),
-            f"{a.manifest.selection}{f' (untested: {a.manifest.untested})' if a.manifest.untested else ''}"
-            + (f"; for {a.manifest.platform}" if a.manifest.platform != this_platform() else ""),
+            "; ".join(filter(None, (_kernels(a.manifest), *_differences(a.manifest, stored)))),
         )
         for a in stored
     ]
@@ -91,6 +93,26 @@ def ls(depot: Depot) -> View:
         [Table(("library", "flash-attn", "GPUs", "CUDA", "size", "last used", "kernels"), rows)],
         then=[f"{counted(len(stored), 'library')}, {total}. All that is on disk: flashdepot depot usage"],
     )
+
+
+def _kernels(manifest: Manifest) -> str:
+    there = "" if manifest.platform == this_platform() else f"; for {manifest.platform}"
+    return f"{manifest.selection}{f' (untested: {manifest.untested})' if manifest.untested else ''}{there}"
+
+
+def _differences(manifest: Manifest, stored: Sequence[StoredArtifact]) -> list[str]:
+    """What made a library, as far as it differs from the others that can do the same."""
+
+    def makers(one: Manifest) -> set[str]:
+        tools = {f"{tool.name} {tool.version} ({tool.digest[:8]})" for tool in one.toolchain.tools}
+        source, flags = one.upstream.digest[:8], digest_of(one.flags)[:8]
+        c_layer = f"C layer of flashdepot {one.flashdepot} ({one.c_layer[:8]})"
+        return {*tools, c_layer, f"source {source}", f"flags {flags}", f"driver {one.driver_floor} or newer"}
+
+    looks = (_kernels(manifest), str(manifest.upstream), manifest.sass, manifest.toolchain.cuda)
+    others = (a.manifest for a in stored)
+    alike = [o for o in others if (_kernels(o), str(o.upstream), o.sass, o.toolchain.cuda) == looks]
+    return sorted(makers(manifest) - makers(manifest).intersection(*map(makers, alike)))
 
 
 @command("flashdepot depot usage", "flashdepot depot usage --json")

@@ -17,6 +17,7 @@ from flashdepot.cli.output import ask as ask_on_terminal
 from flashdepot.errors import MissingToolError, UsageError
 from flashdepot.files.trust import Consents, users_consents
 from flashdepot.model.codec import plain
+from flashdepot.model.limits import joined
 from flashdepot.model.remote import PATIENCE, PublicKey, RemoteSettings, TrustedKey, remote_settings
 from flashdepot.model.wheel import INDEX
 from flashdepot.remotes import keys as keyring
@@ -101,7 +102,7 @@ def remote() -> None:
     of=remote,
 )
 @click.argument("name")
-@click.argument("url")
+@click.argument("url", required=False)
 @flag("--push  Also push there what is built here.")
 @option("--key NAME:BASE64  Trust this key's signatures there.", to="keys", multiple=True)
 @flag("--unsigned  Accept unsigned libraries from there: anyone who may write there decides what you run.")
@@ -116,12 +117,19 @@ def remote() -> None:
     type=Number(0.1),
     default=PATIENCE,
 )
-def add(name: str, url: str, keys: tuple[str, ...], **settings: Any) -> View:
+def add(name: str, url: str | None, keys: tuple[str, ...], **settings: Any) -> View:
     """Add a remote for this user, or change the one of that name.
 
     s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX, https://SERVER/FOLDER, file:///FOLDER or a
     folder that is there. Credentials come from where each cloud's own tools look for them, and from ~/.netrc for https.
     """
+    if url is None:
+        raise UsageError(
+            f"A remote has a name and an address, and '{name}' is one word.",
+            hint=f"Choose a name: {joined(['flashdepot', 'remote', 'add', 'NAME', name])}"
+            if "/" in name
+            else f"Name its address: flashdepot remote add {name} s3://BUCKET/PREFIX",
+        )
     if Path(url).is_dir():
         url = Path(url).resolve().as_uri()
     added = remote_settings(name=name, url=url, keys=tuple(map(PublicKey.parse, keys)), **settings)
