@@ -40,6 +40,10 @@ the machine of a record (`--host`).
   only mentioned: in a person's text, a guide, or source code that nobody ran.
 - A sentence of your own, with no program's words in it, is answered by what it may mean. With the log the answer is
   [right more often](../benchmarks/explain.md#a-sentence-instead-of-a-log).
+- If pip, uv or Poetry did not find or could not build a release, `explain` asks the package index of your pip and uv settings which
+  releases there are, and for which Pythons and systems, and advises what is there. It sends names of projects only: of known public
+  packages, and of those that the log shows an installer asking that index for; at most six a log, for three seconds. Another index that a
+  log names is never asked. `--offline` or `FLASHDEPOT_OFFLINE=1` switches this off; `-v` says what is asked, `--json` under `asked`.
 - `--steps` shows how it read the log.
 
 It knows these {count} failures. Causes come before consequences. The page shows the first thing to do for each; `explain` prints
@@ -91,7 +95,8 @@ def row(rule: LogRule) -> str:
     details = {"cargo", "CARGO", "{requirement}", "{unpinned}", "{serial}"} | {
         f"{{{name}}}" for pattern in rule.details for name in pattern.groups
     }
-    first = next((fix for fix in rule.fix if not any(name in fix for name in details)), rule.fix[0])
+    advice = (*rule.unasked, *rule.fix)
+    first = next((fix for fix in advice if not any(name in fix for name in details)), advice[0])
     command, _, remark = fill(first, _VALUES).partition("   # ")
     cells = (f"`{rule.id}`", rule.title, f"`{command}` {remark}".strip())
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"

@@ -33,7 +33,7 @@ MARCH = "cc1plus: note: valid arguments to '-march=' switch are: nocona znver1 n
         ("Makefile", "", "make", "/usr/bin/ld: cannot open output file dist/fim: No such file or directory\n", "mkdir -p dist && "),
         ("apex/setup.py", "", 'pip install --global-option="--cuda_ext" ./apex', "ModuleNotFoundError: No module named 'amp_C'\n", 'pip install --config-settings "--build-option=--cuda_ext" ./apex --force-reinstall'),
         ("pyproject.toml", "", "pip install git+https://example.org/fa#egg=fa-hopper", "  WARNING: Generating metadata for package fa-hopper produced metadata for project name flash-attn. Fix your #egg=fa-hopper fragments.\nERROR: x has inconsistent name: expected 'fa-hopper', but metadata has 'flash-attn'\n", "flash-attn in place of fa-hopper "),
-        ("poetry.lock", "", "poetry install", "  Unable to find installation candidates for onnxruntime (1.16.3)\n", "poetry env use "),
+        ("poetry.lock", "", "poetry install", "  Unable to find installation candidates for onnxruntime (1.16.3)\n", "poetry add onnxruntime@latest "),
         ("a.txt", "", "pip install h2o4gpu-0.3.2-cp36-cp36m-linux_x86_64.whl", "ERROR: h2o4gpu-0.3.2-cp36-cp36m-linux_x86_64.whl is not a supported wheel on this platform.\n", "uv venv --clear --seed --python "),
         ("requirements.txt", "sageattention==2.2.0\n", "pip install -r requirements.txt", "ERROR: Could not find a version that satisfies the requirement sageattention==2.2.0 (from versions: 1.0.5, 1.0.6)\n", "sed -i.bak '1s|.*|sageattention==1.0.6|' requirements.txt"),
         ("pyproject.toml", PROJECT, "uv run train.py", "Traceback (most recent call last):\nModuleNotFoundError: No module named 'einops'\n", "uv add einops"),

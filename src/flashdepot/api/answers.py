@@ -6,7 +6,7 @@ import io
 import re
 import shlex
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -30,7 +30,8 @@ from flashdepot.process.run import run_shown
 from flashdepot.resolve.facts import NamedFacts, facts_of, on_host, override
 
 if TYPE_CHECKING:
-    from flashdepot.diagnose.explain import LogReport
+    from flashdepot.diagnose.explain import LogReport, Question
+    from flashdepot.diagnose.explain.releases import Listed
 
 _AS_IT_IS = NamedFacts()
 _OF_PYTHON = frozenset({"python", "tags", "torch", "torch symbols"})  # topics of evidence
@@ -160,7 +161,7 @@ def explain_command(
         if status in _BY_SIGNAL:
             log.write(f"\n{command[0]}: exit code {status}\n".encode())
         log.seek(0)
-        report = explain_log(log, host or probe(), shlex.join(command), files) if status else LogReport((), ())
+        report = explain_log(log, host or probe(), shlex.join(command), files, _ask) if status else LogReport((), ())
     return ExplainedCommand(status, report)
 
 
@@ -176,7 +177,7 @@ def explain(log: str | Path | BinaryIO, host: HostRecord | None = None) -> LogRe
     files = NOWHERE if host else Files(here=True)
     host = host or probe()
     if isinstance(log, str) and _is_text(log):
-        return explain_log(io.BytesIO(log.encode("utf-8", "surrogateescape")), host, files=files)
+        return explain_log(io.BytesIO(log.encode("utf-8", "surrogateescape")), host, files=files, ask=_ask)
     if isinstance(log, (str, Path)):
         try:
             stream = Path(log).open("rb")  # noqa: SIM115  (an error of reading is the disk's, not the user's)
@@ -184,10 +185,20 @@ def explain(log: str | Path | BinaryIO, host: HostRecord | None = None) -> LogRe
             hint = 'Name a file, - for standard input, or the text itself in quotes: explain "ImportError: ...".'
             raise UsageError(f"The log {log} cannot be read: {error.strerror}.", hint=hint) from error
         with stream:
-            return explain_log(stream, host, files=files)
+            return explain_log(stream, host, files=files, ask=_ask)
     if not isinstance(log.read(0), bytes):
         raise UsageError("The log is open for text, and is read as bytes.", hint='open(path, "rb")')
-    return explain_log(log, host, files=files)
+    return explain_log(log, host, files=files, ask=_ask)
+
+
+_INDEX_SECONDS = 3.0
+
+
+def _ask(question: Question) -> Mapping[str, Sequence[Listed]]:
+    """What the user's own package indexes have of what a log could not install; nothing of names that are not theirs."""
+    from flashdepot.net.index import listed  # noqa: PLC0415  (half a second, which most logs do not need)
+
+    return listed(question.public, question.others, question.index, _INDEX_SECONDS)
 
 
 def _is_text(word: str) -> bool:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import contextlib
 import json
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
 
 import pypi_simple
+from msgspec.structs import replace
 from requests.utils import urldefragauth
 
-from flashdepot.errors import IntegrityError, NetworkError
+from flashdepot.errors import IntegrityError, NetworkError, UsageError
 from flashdepot.events import Download
 from flashdepot.net.download import Remote, download
 from flashdepot.net.errors import network_errors, patiently
-from flashdepot.net.transport import IndexSettings, open_session, read_body
-from flashdepot.net.waiting import within
+from flashdepot.net.fetch import offline
+from flashdepot.net.transport import IndexSettings, open_session, read_body, read_index_settings
+from flashdepot.net.waiting import each, within
+from flashdepot.process.run import trace
 
 _LONGEST_PAGE = 16 << 20
 _MOST_TAGS = 200_000
@@ -102,3 +105,40 @@ class PackageIndex:
                 f"{wanted} cannot be fetched: {self.url} is not a package index ({error}).",
                 hint="Check the address: PIP_INDEX_URL, or 'pip config list'",
             ) from error
+
+
+def listed(
+    projects: Sequence[str], others: Sequence[str], index: str, seconds: float
+) -> Mapping[str, Sequence[pypi_simple.DistributionPackage]]:
+    """The files of projects on the user's own indexes, none of one that they do not have; without those that none answered for.
+
+    :param others: more projects, which are asked for only where ``index``, if it is named, is one of the user's.
+    :param seconds: how long all of it may take. Nothing is asked offline.
+    """
+    if offline():
+        return {}
+    try:
+        settings = replace(read_index_settings(), timeout=seconds)
+    except UsageError:  # the settings of pip, which pip itself will speak of
+        return {}
+    own = {(url or pypi_simple.PYPI_SIMPLE_ENDPOINT).rstrip("/") for url in settings.indexes}
+    names = [*projects, *(others if not index or index.rstrip("/") in own else ())]
+    if not own or not names:
+        return {}
+    trace(f"Asking {', '.join(sorted(map(urldefragauth, own)))} for {', '.join(names)}")
+
+    def of(name: str) -> Sequence[pypi_simple.DistributionPackage] | None:
+        files = []
+        for url in settings.indexes:
+            with PackageIndex(url, settings) as one, contextlib.suppress(NetworkError):
+                files += one.packages(name)
+                continue
+            return None
+        return files
+
+    try:
+        pages = zip(names, each(names, of, "The package index", seconds=seconds), strict=True)
+    except NetworkError as error:
+        trace(f"{error}: advice is given without it")
+        return {}
+    return {name: files for name, files in pages if files is not None}

@@ -14,24 +14,31 @@ from typing import BinaryIO
 
 from flashdepot.diagnose.explain.lines import read_chunks
 from flashdepot.diagnose.explain.match import match
+from flashdepot.diagnose.explain.releases import Ask, Question, ask_nobody, index_named, question, to_ask
 from flashdepot.diagnose.explain.report import Cause, LogReport, make_report
 from flashdepot.diagnose.explain.rules import load_rules
 from flashdepot.diagnose.explain.shell import NOWHERE, Files, UserShell
 from flashdepot.errors import CompileError
 from flashdepot.model.host import HostRecord
 
-__all__ = ["NOWHERE", "Cause", "Files", "LogReport", "explain"]
+__all__ = ["NOWHERE", "Ask", "Cause", "Files", "LogReport", "Question", "explain"]
 
 
-def explain(log: BinaryIO, host: HostRecord | None = None, command: str = "", files: Files = NOWHERE) -> LogReport:
+def explain(
+    log: BinaryIO, host: HostRecord | None = None, command: str = "", files: Files = NOWHERE, ask: Ask = ask_nobody
+) -> LogReport:
     """Read a log to its end, in constant memory, and say what it shows.
 
     :param host: the machine that the advice is for; ``None`` keeps it general.
     :param command: what wrote the log, as a shell takes it, where that is known.
     :param files: the files of that machine, where they can be read.
+    :param ask: asks a package index for what failed to be installed from one, where advice depends on it.
     """
     outcome = match(load_rules(), read_chunks(log), command)
-    return make_report(outcome, UserShell(outcome, host, files))
+    shell = UserShell(outcome, host, files)
+    if asked := to_ask(outcome):
+        shell.asked, shell.pages = asked, ask(question(asked, outcome, index_named(outcome, files)))
+    return make_report(outcome, shell)
 
 
 def explained(error: CompileError, host: HostRecord) -> CompileError:

@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from flashdepot.diagnose.explain.command import code_of, is_command, is_for_posix
 from flashdepot.diagnose.explain.edits import Edits
 from flashdepot.diagnose.explain.hint import AS_SAID, commands_in, near
-from flashdepot.diagnose.explain.machine import UNNAMED
+from flashdepot.diagnose.explain.machine import UNNAMED, named
 from flashdepot.diagnose.explain.match import RuleOutcome
 from flashdepot.diagnose.explain.piece import Hit
+from flashdepot.diagnose.explain.releases import asked_for
 from flashdepot.diagnose.explain.rules import RANKS
 from flashdepot.diagnose.explain.settings import Settings
 from flashdepot.diagnose.explain.shell import BRINGS_CUDA, LINK_CANDLE, OF_CUDA, UserShell
+from flashdepot.diagnose.explain.supply import Supply, python_of
 from flashdepot.diagnose.explain.values import (
     NAME,
     OURS,
@@ -24,6 +26,7 @@ from flashdepot.diagnose.explain.values import (
     tool_of,
     values_of,
 )
+from flashdepot.model.wheel import canonical_name
 
 _COMMANDS = {
     "python": re.compile(r"(?:python -m )?pip (?!install \.)|python |uv "),
@@ -77,7 +80,11 @@ class Advice:
 
     def __init__(self, hit: Hit, outcome: RuleOutcome, shell: UserShell) -> None:
         self.hit, self.outcome, self.shell = hit, outcome, shell
+        asked = asked_for(hit, outcome)
+        self.supply = Supply(asked, shell, python_of(shell, outcome.facts.python), built=not hit.rule.unasked)
         self.package = hit.package or package_meant(outcome)
+        if asked and hit.rule.unasked and canonical_name(self.package.name) != asked.name:
+            self.package = named(asked.name)
         self.tool = tool_of(hit, outcome, self.package)
         self.values = values_of(hit, outcome, self.package, self.tool, shell)
         self.failed = failed_command(outcome, self.tool)
@@ -89,8 +96,9 @@ class Advice:
     def commands(self) -> tuple[str, ...]:
         """What the log itself says, the rule's commands for this log and this machine, and flashdepot's own where it has something instead."""
         rule = self.hit.rule
-        of_rule = sorted(map(self.settings.narrowed, self._of_rule()), key=self._place)
         edits = Edits(self.shell, self.settings, self.failed or failed_command(self.outcome))
+        supplied = self.supply.commands(edits, self.hit.line.text)
+        of_rule = sorted(map(self.settings.narrowed, self._of_rule(asked=bool(supplied))), key=self._place)
         own = [self._carried(edits.required(command)) for command in of_rule]
         if not any(map(self.settings.at_fault, of_rule)):
             undone = self.settings.undone()
@@ -104,15 +112,23 @@ class Advice:
         ]
         said = [command for command in said if not _UNFILLED.search(code_of(command).replace("THE_COMMAND", ""))]
         fix = [*said, *(command for command in own if _run(command) not in map(_run, said))]
+        fix = [command for command in fix if not self.supply.is_useless(command)]
+        place = 0 if self.supply.first else 1
+        supplied = supplied if self.supply.first or not said else ()  # the tool's own words know why
+        by_code: dict[str, str] = {}
+        for command in (*fix[:place], *supplied, *fix[place:]):
+            by_code.setdefault(_run(command), command)
+        fix = list(by_code.values())
         ours = [] if any(LINK_CANDLE in command for command in fix) else self._ours_instead()
         first = bool(ours) and not said and not self.shell.lacks(ours[0])
         first = first and bool(self.hit.package or rule.rank != RANKS.index("missing-tool"))
         return tuple([*ours, *fix] if first else [*fix, *ours])
 
-    def _of_rule(self) -> Sequence[str]:
-        """The rule's commands for this log's system, tool and findings, filled in."""
+    def _of_rule(self, *, asked: bool) -> Sequence[str]:
+        """The rule's commands for this log's system, tool and findings, filled in; where an index was ``asked``, none that only guesses."""
         outcome, package = self.outcome, self.package
-        advice = self._of_what_was_found(self._of_system())
+        of_system = self._of_system()
+        advice = self._of_what_was_found([*of_system, *(() if asked else self.hit.rule.unasked)], all_else=not asked)
         if package.name not in OURS:
             switch = _SWITCHES.get(package.name, "")
             advice = [_SWITCH.sub(switch, text) for text in advice if switch or not _SWITCH.match(text)]
@@ -180,10 +196,14 @@ class Advice:
         same = step is not None and step.package.lower().replace("_", "-") == name and self.hit.rule.id in _ANY_RELEASE
         return step.version if step and same and _RELEASE.fullmatch(step.version) else ""
 
-    def _of_what_was_found(self, advice: Sequence[str]) -> Sequence[str]:
-        """Advice without what names a thing that is not known here, such as another one of the rule's than the log names."""
+    def _of_what_was_found(self, advice: Sequence[str], *, all_else: bool) -> Sequence[str]:
+        """Advice without what names a thing that is not known here, such as another one of the rule's than the log names.
+
+        :param all_else: whether all of it is given where nothing is left.
+        """
         known = self.values.keys() | _MAY_BE_LEFT
-        return [c for c in advice if known.issuperset(NAME.findall(c)) or self.settings.at_fault(c)] or advice
+        found = [c for c in advice if known.issuperset(NAME.findall(c)) or self.settings.at_fault(c)]
+        return found or (advice if all_else else ())
 
     def _of_this_tool(self, fix: Sequence[str], advice: Sequence[str]) -> Sequence[str]:
         """Commands without those of other tools: pip's help nobody who runs CMake, nor cargo's who runs pip.

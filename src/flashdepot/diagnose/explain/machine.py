@@ -54,6 +54,7 @@ class MachineFacts(msgspec.Struct):
     cuda: str = ""
     python: str = ""
     os: str = ""
+    index: str = ""
     prefix: str = ""
 
     def read(self, text: bytes, possible: set[Pattern]) -> None:

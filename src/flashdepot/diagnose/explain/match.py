@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import islice
@@ -19,7 +19,7 @@ from flashdepot.diagnose.explain.passage import Passages
 from flashdepot.diagnose.explain.pattern import Pattern, Screen
 from flashdepot.diagnose.explain.piece import NAMES_ERROR, Hit, Piece
 from flashdepot.diagnose.explain.rules import AMD_SIGNS, INSTALL_SIGNS, SENTENCES, SYMPTOM, WINDOWS_SIGNS, LogRule
-from flashdepot.diagnose.explain.steps import Step, Story
+from flashdepot.diagnose.explain.steps import OF_PYTHON, Step, Story
 
 EARLIEST = 5
 """How many of the first lines that state an error are kept, for logs that no rule knows."""
@@ -38,7 +38,6 @@ _CANDLE = "candle"
 _GGML = "ggml"
 """What a log of llama.cpp has, whose option flash_attn is its own."""
 _OWN_TOOLS = frozenset({"cmake", "git", "ninja"})
-_OF_PYTHON = frozenset({"pip", "uv", "poetry", "pdm"})
 _SAID_ALL_THE_SAME = "dependency-conflict"
 """What pip says of packages that it then installs."""
 _OWN_PHASES = frozenset({"resolve", "fetch", "install"})
@@ -57,7 +56,8 @@ class RuleOutcome(msgspec.Struct, frozen=True):
     or of that vendor's GPUs, and ``flash`` whether it speaks of FlashAttention at all; ``package`` is the one that the
     first error is about. ``described`` is what a person tells, a logger warns of or a rule only lists, where no rule knows another line.
     ``decided`` says whether an error line tells more than that something failed. ``hints`` are lines in which a tool
-    says what would fix it; ``candle`` says whether the log speaks of candle.
+    says what would fix it; ``candle`` says whether the log speaks of candle. ``asked`` is what installers asked an index for, by
+    names with the bounds of their releases.
     """
 
     hits: tuple[Hit, ...]
@@ -73,12 +73,13 @@ class RuleOutcome(msgspec.Struct, frozen=True):
     hints: tuple[Line, ...] = ()
     candle: bool = False
     sentence: bool = False
+    asked: Mapping[str, str] = {}
 
     @property
     def cargo(self) -> bool:
         """Whether cargo made the log, or it is of no command and speaks of candle."""
         began = next((step.installer for step in self.steps if step.installer and step.phase != "fetch"), "")
-        return began not in _OF_PYTHON and (
+        return began not in OF_PYTHON and (
             any(step.installer == "cargo" for step in self.steps) or (self.candle and not self.steps)
         )
 
@@ -207,6 +208,7 @@ class _Search:
             hints=tuple(self.hints),
             candle=_CANDLE in self._seen,
             sentence=sentence != "",
+            asked=self.story.asked,
         )
 
     def _place(self) -> None:
@@ -241,7 +243,7 @@ class _Search:
         """
         step = hit.step
         own = step is not None and step.installer and step.phase in _OWN_PHASES
-        ran = any(step.installer in _OF_PYTHON or step.tool in _OWN_TOOLS for step in self.story.steps)
+        ran = any(step.installer in OF_PYTHON or step.tool in _OWN_TOOLS for step in self.story.steps)
         return bool(own) or ran or "-packages" in hit.line.text
 
     def _follows(self, hit: Hit) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,10 +17,12 @@ from flashdepot.diagnose.explain.hint import Line, commands_in, distinct, near
 from flashdepot.diagnose.explain.machine import UNNAMED, MachineFacts, built_for, is_published
 from flashdepot.diagnose.explain.match import RuleOutcome, summed_up_in
 from flashdepot.diagnose.explain.piece import Hit
+from flashdepot.diagnose.explain.releases import built_last
 from flashdepot.diagnose.explain.rules import RANKS, load_classes
 from flashdepot.diagnose.explain.settings import Settings
 from flashdepot.diagnose.explain.shell import UserShell
 from flashdepot.diagnose.explain.steps import Step
+from flashdepot.diagnose.explain.supply import Supply, python_of
 from flashdepot.diagnose.explain.values import OURS, TOOLS, failed_command, fill, package_meant, shortened
 from flashdepot.errors import MissingToolError
 from flashdepot.model.host import HostRecord
@@ -78,7 +80,8 @@ class LogReport(msgspec.Struct, frozen=True):
     where nothing was found, ``described``, of which only a person's words or a warning speak. ``steps`` is the log as the story of its commands, ``facts`` what it says of its machine.
     ``next_steps`` are commands and advice for a log whose cause is not certain, and empty otherwise. ``decided`` is false
     where every error line only says that something failed. ``hints`` are the lines next to the one that decides in which the
-    tool itself says what would fix it. ``sentence`` is true of a person's own words, which are all that there is.
+    tool itself says what would fix it. ``asked`` says of each project that a package index was asked for whether it is there, ``None``
+    without an answer. ``sentence`` is true of a person's own words, which are all that there is.
     """
 
     findings: tuple[Cause, ...]
@@ -91,6 +94,7 @@ class LogReport(msgspec.Struct, frozen=True):
     steps: tuple[Step, ...] = ()
     facts: MachineFacts = msgspec.field(default_factory=MachineFacts)
     sentence: bool = False
+    asked: Mapping[str, bool | None] = {}
 
     def __repr__(self) -> str:
         return f"<LogReport {self.status}: {', '.join(finding.id for finding in self.findings) or 'no cause'}>"
@@ -127,6 +131,7 @@ class LogReport(msgspec.Struct, frozen=True):
             "next_steps": list(self.next_steps),
             "steps": [step.to_json() for step in self.steps],
             "machine": self.facts.to_json(),
+            "asked": dict(self.asked),
         }
 
 
@@ -149,6 +154,7 @@ def make_report(outcome: RuleOutcome, shell: UserShell) -> LogReport:
         steps=outcome.steps,
         facts=outcome.facts,
         sentence=outcome.sentence,
+        asked={one.name: bool(shell.pages[one.name]) if one.name in shell.pages else None for one in shell.asked},
     )
     if report.certain:
         return report
@@ -165,7 +171,8 @@ def _first_steps(hints: Sequence[Line], outcome: RuleOutcome, shell: UserShell) 
     edits = Edits(shell, settings, failed_command(outcome))
     said = commands_in(hints, again, edits.edit, partial(shell.carried, tool=tool))
     undone = settings.undone(said)
-    return [*filter(None, [undone and shell.carried(undone, tool)]), *said]
+    supply = Supply(built_last(outcome), shell, python_of(shell, outcome.facts.python), built=True)
+    return [*filter(None, [undone and shell.carried(undone, tool)]), *said, *supply.commands(edits, errors)]
 
 
 def _failed(outcome: RuleOutcome) -> tuple[str, str]:

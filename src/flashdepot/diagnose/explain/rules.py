@@ -95,7 +95,8 @@ class LogRule(msgspec.Struct, frozen=True, eq=False, kw_only=True, forbid_unknow
 
     ``fix`` may have named groups, the package that the line is about, and facts of the host, in braces; ``fix_windows`` and
     ``fix_amd`` take its place where it does not help on that system or with GPUs of that vendor. Commands of another tool
-    than the log's are left out. ``ours`` says that flashdepot's own library or wheel stands in for what failed.
+    than the log's are left out. ``unasked`` are said behind them where no package index has answered what was asked for, and its
+    presence says that the index is to be asked. ``ours`` says that flashdepot's own library or wheel stands in for what failed.
     """
 
     id: str
@@ -108,6 +109,7 @@ class LogRule(msgspec.Struct, frozen=True, eq=False, kw_only=True, forbid_unknow
     phases: tuple[_Phase, ...] = get_args(_Phase)
     fix_windows: tuple[str, ...] = ()
     fix_amd: tuple[str, ...] = ()
+    unasked: tuple[str, ...] = ()
     in_step: _Patterns = ()
     likely: _Patterns = ()
     listed: _Patterns = ()

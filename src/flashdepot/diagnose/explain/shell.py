@@ -17,6 +17,7 @@ from pathlib import Path
 
 from flashdepot.diagnose.explain.command import code_of, for_windows, is_command
 from flashdepot.diagnose.explain.match import RuleOutcome
+from flashdepot.diagnose.explain.releases import Asked, Listed
 from flashdepot.files.disk import text_of
 from flashdepot.model.host import HostRecord
 
@@ -118,10 +119,15 @@ _OUTSIDE_PYTHON = frozenset({"cargo", "cmake", "compiler"})
 
 
 class UserShell:
-    """Where the failed command ran, as far as the log, the host and its files tell; ``windows`` says that cmd.exe is its shell."""
+    """Where the failed command ran, as far as the log, the host and its files tell; ``windows`` says that cmd.exe is its shell.
+
+    ``pages`` is what an index has of what was ``asked`` for.
+    """
 
     def __init__(self, outcome: RuleOutcome, host: HostRecord | None, files: Files) -> None:
         self.host, self.files = host, files
+        self.asked: Sequence[Asked] = ()
+        self.pages: Mapping[str, Sequence[Listed]] = {}
         commands = [step.command for step in outcome.steps if step.command]
         self.command = commands[-1] if commands else ""
         self.uv = any(step.installer == "uv" for step in outcome.steps)

@@ -20,6 +20,7 @@ import re2
 from flashdepot.diagnose.explain.lines import Chunk, begin_of_line, end_of_line
 from flashdepot.diagnose.explain.pattern import PIECES, Pattern
 from flashdepot.files.documents import read_toml
+from flashdepot.model.wheel import canonical_name
 
 _KEPT = 200
 """Steps of a log that are shown: of a longer one the first and the last halves of as many."""
@@ -31,6 +32,7 @@ _COMMAND_SHOWN = 200
 _MEMORY = 1 << 24
 
 _INSTALLERS = frozenset({"pip", "uv", "poetry", "pdm", "pixi", "conda", "cargo", "maturin"})
+OF_PYTHON = frozenset({"pip", "uv", "poetry", "pdm"})
 _PROMPT = (
     r"(?:(?:\(\S+\) ?)*(?:\[?[\w.-]+@[\w.-]+[:~ ][^$#%>]*|[~/][\w./~-]* (?:\([\w./-]+\) )?)?[$#%\x{276f}\x{279c}] ?"
     r"|(?:\(\S+\) ?)*(?:PS )?[A-Z]:\\[^>]*> ?|!|\+ "
@@ -111,6 +113,8 @@ class Story:
         self._installing = Step("", "", 0, 0)
         self._decided = self._first = self._ignored = False
         self._end = 0
+        self.asked: dict[str, str] = {}
+        """What installers asked an index for: names of projects, and the bounds of their releases."""
 
     def begin(self, command: str) -> None:
         """What is known to have written the log that follows."""
@@ -160,6 +164,7 @@ class Story:
         elif (mark := _mark(line)) is not None:
             step, back = mark
             now = self._step
+            self._ask(_FROM_INDEX.match(line) or (_BUILT_BY_UV.match(line) if step.tool == "uv" else None))
             if back and now is not None and now.tool == "python" and not (now.command or now.installer):
                 now.phase, now.installer, now.package, now.version = step.phase, step.tool, step.package, step.version
             if step.well:
@@ -177,8 +182,24 @@ class Story:
             if step.command:
                 return
 
+    def _ask(self, found: re.Match[str] | None) -> None:
+        """Keep what an installer asks an index for; a bound that is said later is the one that was found."""
+        if (
+            found
+            and len(self.asked) < _KEPT
+            and not found["package"].endswith(_FILES)
+            and "@" not in (found["spec"] or "")
+        ):
+            version = found["version"] or ""
+            spec = (found["spec"] or "").rstrip(",;") or (f"=={version}" if version else "")
+            name = canonical_name(found["package"])
+            self.asked[name] = spec or self.asked.get(name, "")
+
     def _begin(self, step: Step, number: int) -> None:
         working, now = self._installing, self._step
+        if step.command and step.phase == "resolve" and step.tool in OF_PYTHON:
+            for found in _requirements_in(step.command[step.command.find(step.tool) :]):
+                self._ask(found)
         if step.tool in _INSTALLERS:
             step.installer = step.tool
         elif not step.command and now is not None:
@@ -326,8 +347,15 @@ def _mark(line: str) -> tuple[Step, bool] | None:
 
 
 _REQUIREMENT = re.compile(
-    r"[\"']?(?P<package>[A-Za-z][\w.-]*)(?:\[[^\]]*\])?(?:==(?P<version>[\w.]+)\S*|(?:==|>=|~=|<=|<|>|@)\S*)?[\"']?$"
+    r"[\"']?(?P<package>[A-Za-z][\w.-]*)(?:\[[^\]]*\])?(?P<spec>(?:==(?P<version>[\w.]+)|[>~=<]=|<|>|@)?[^\s\"']*)[\"']?$"
 )
+_FROM_INDEX = re.compile(
+    r"(?:Collecting |- Installing )(?P<package>[A-Za-z][\w.-]*)(?:\[[^\]]*\])?(?P<spec>[<>=~!]=?[\w.*]\S*)?"
+    r"(?: \(from .*| \((?P<version>[\w.+]+)\).*|)$"
+)
+_BUILT_BY_UV = re.compile(r".*[`'](?P<package>[A-Za-z][\w.-]*)(?P<spec>==(?P<version>[\w.+]+))[`']")
+"""How pip, Poetry and uv name what an index is asked for, and not a folder or a repository."""
+_FILES = (".whl", ".txt", ".toml", ".in", ".gz", ".zip", ".yml", ".yaml")
 _IN_PROSE = re.compile(
     r"[:.,]? (?:(?i:fail\w*|stuck|hangs?|hanging|freez\w+|takes?|taking|took|gives?|giving|throws?|errors?|says|does|doesn't|is|was|are"
     r"|but|and|when|while|after|before|then|because|on|at|in|with|without|for|even|always|never|not|it|I|exits?|returns?|results?)\b|- )"
@@ -363,7 +391,15 @@ def _command(line: str) -> Step | None:
 
 def _asked_for(command: str) -> tuple[str, str]:
     """The package that an installer's command line asks for, torch only where it asks for nothing else."""
-    asked: list[tuple[str, str]] = []
+    asked = [(found["package"], found["version"] or "") for found in _requirements_in(command)]
+    wanted = [
+        one for one in asked if one[0] not in ("torch", "torchvision", "torchaudio", "numpy", "ninja", "packaging")
+    ]
+    return (wanted or asked or [("", "")])[-1]
+
+
+def _requirements_in(command: str) -> Iterator[re.Match[str]]:
+    """The words of an installer's command line that name a package."""
     words = iter(re.split(r"\s(?:&&|;|\||#|2>)", command, maxsplit=1)[0].split()[1:20])
     for word in words:
         if word in _VALUED:
@@ -371,11 +407,7 @@ def _asked_for(command: str) -> tuple[str, str]:
         elif word not in ("install", "add", "sync", "pip", "create", "update", "lock", "env") and (
             found := _REQUIREMENT.match(word)
         ):
-            asked.append((found["package"], found["version"] or ""))
-    wanted = [
-        one for one in asked if one[0] not in ("torch", "torchvision", "torchaudio", "numpy", "ninja", "packaging")
-    ]
-    return (wanted or asked or [("", "")])[-1]
+            yield found
 
 
 _DURING = re.compile(

@@ -1,0 +1,311 @@
+"""What an index has of a project: its releases, and the Pythons and systems that there are wheels of each for.
+
+Nothing here asks an index. :func:`to_ask` says what a log gives a reason to ask for, and what answers is given back as files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, lru_cache
+from typing import Protocol
+
+import msgspec
+
+from flashdepot.diagnose.explain.machine import known_names
+from flashdepot.diagnose.explain.match import RuleOutcome
+from flashdepot.diagnose.explain.piece import Hit
+from flashdepot.diagnose.explain.steps import OF_PYTHON, Step
+from flashdepot.errors import UsageError
+from flashdepot.model.target import Platform, Version
+from flashdepot.model.wheel import (
+    Interpreter,
+    WheelName,
+    canonical_name,
+    glibc_floor,
+    platform_of,
+    python_fits,
+    version_key,
+)
+
+_MOST = 6
+"""Projects that are asked for because of one log."""
+_LOOKED_AT = 3
+"""Findings that give a reason to ask."""
+_OF_SOURCE = frozenset({"", "flash-attn", "mamba-ssm", "causal-conv1d", "apex"})
+"""Packages that indexes have as source only: what a failed build of theirs needs, the rules say."""
+_OLDEST, NEWEST = 6, 14
+"""The minor releases of Python 3 that people run (python.org, 2026-11)."""
+_USUAL = 12
+"""The minor release of Python 3 that most packages of the field have wheels for (PyPI, 2026-11)."""
+_SPEC = r"(?:[<>=!~]=?=? ?v?\d[\w.*+!]*(?:, ?[<>=!~]=?=? ?v?\d[\w.*+!]*)*)"
+_NAME = r"(?P<{0}>[A-Za-z][\w.-]*?)(?:\[[\w,.-]*\])?"
+_OF_A_RESOLVER = tuple(
+    re.compile(pattern.replace("NAME", _NAME.format("name")).replace("SPEC", f"(?P<spec>{_SPEC})"))
+    for pattern in (
+        r"(?:satisfies the requirement|No matching distribution found for) NAMESPEC?(?=[\s;,(]|$)",
+        r"(?:installation candidates for|matching version of package) NAME \((?P<version>[\w.+!]+)\)",
+        r"matching version of package NAME \(SPEC\)",
+        r"[Bb]ecause NAMESPEC? (?:has|have) no (?:usable )?wheels",
+        r"Distribution [`']NAMESPEC @ registry",
+        r"(?:[Bb]ecause|and) NAME was not found in the package registry",
+        r"[Tt]here (?:is|are) no versions? (?:of|for) NAME(?: \()?SPEC?(?=[\s,)])",
+        r"(?:you require|project depends on|requirements? on) NAMESPEC(?=[\s,])",
+        r"(?:[Bb]ecause|and) NAMESPEC depends on Python\b",
+        r"Package [`']NAME[`'] requires a different Python",
+    )
+)
+"""How an installer says which project it asked an index for."""
+_WHEEL = re.compile(r"(?:^|[\s/'\"`])([A-Za-z][\w.]*-\d[^\s/'\"`]*?\.whl)\b")
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A project by its name on an index, and the releases of it that were asked for (PEP 440)."""
+
+    name: str
+    spec: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name}{self.spec}"
+
+
+class Question(msgspec.Struct, frozen=True):
+    """The projects that an index is to be asked for.
+
+    ``public`` are known packages of the field. ``others`` are any names that an installer asked an index for, as the log shows;
+    ``index`` is the address of that index, empty for the user's own: another one's names are nobody else's business.
+    """
+
+    public: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+    index: str = ""
+
+
+class Listed(Protocol):
+    """A file of a project, as a page of an index lists it."""
+
+    @property
+    def filename(self) -> str:
+        """Its name."""
+
+    @property
+    def version(self) -> str | None:
+        """The release that it is of."""
+
+    @property
+    def requires_python(self) -> str | None:
+        """Which Pythons it is for (PEP 440)."""
+
+    @property
+    def is_yanked(self) -> bool:
+        """Whether it was taken back."""
+
+
+Ask = Callable[[Question], Mapping[str, Sequence[Listed]]]
+"""What asks: it gives the files of each project that an index answered for, none where there is no such project."""
+
+
+def ask_nobody(_: Question) -> Mapping[str, Sequence[Listed]]:
+    """No index, as on a machine without a network."""
+    return {}
+
+
+class Here(msgspec.Struct, frozen=True):
+    """What a wheel has to fit: ``python`` is the minor release of Python 3 (0: not known), ``libc`` the GNU C library's."""
+
+    python: int
+    platform: Platform
+    libc: Version | None = None
+
+
+class _File(msgspec.Struct, frozen=True):
+    version: str
+    wheel: WheelName | None
+    requires: str
+
+    def serves(self, python: int, here: Here) -> bool:
+        """Whether it is a wheel that this system and a minor release of Python 3 take."""
+        return self.wheel is not None and _is_for(self.wheel, here) and self.is_for_python(python)
+
+    def is_for_python(self, python: int) -> bool:
+        wheel, interpreter = self.wheel, Interpreter("cpython", (3, python))
+        tags = ((p, a) for p in wheel.python.split(".") for a in wheel.abi.split(".")) if wheel else ()
+        fits = wheel is None or any(python_fits(tag, abi, interpreter) for tag, abi in tags)
+        return fits and holds(self.requires, f"3.{python}.30")
+
+
+class Project:
+    """A project as an index lists it."""
+
+    def __init__(self, name: str, files: Iterable[Listed]) -> None:
+        self.name = name
+        self._files = [read for file in files if not file.is_yanked and (read := _read(file))]
+
+    @property
+    def exists(self) -> bool:
+        """Whether the index has it at all."""
+        return bool(self._files)
+
+    def pythons(self, spec: str, here: Here) -> frozenset[int]:
+        """The minor releases of Python 3 that some release has a wheel for, of those asked for and for this system."""
+        files = [file for file in self._asked(spec) if file.wheel and _is_for(file.wheel, here)]
+        return frozenset(n for n in range(_OLDEST, NEWEST + 1) if any(file.is_for_python(n) for file in files))
+
+    def newest(self, here: Here, spec: str = "") -> str:
+        """The newest release with a wheel for this Python and system, a pre-release only where nothing else is; or empty."""
+        fit = {file.version for file in self._asked(spec) if file.serves(here.python, here)}
+        return max(fit, key=lambda version: (not _is_early(version), version_key(version)), default="")
+
+    def released(self, spec: str) -> str:
+        """The newest release of those asked for, as wheels or as source; or empty."""
+        return max({file.version for file in self._asked(spec)}, key=version_key, default="")
+
+    def has_wheels(self, spec: str) -> bool:
+        """Whether there are wheels of what was asked for, for any Python and system."""
+        return any(file.wheel for file in self._asked(spec))
+
+    def has_source(self, spec: str) -> bool:
+        """Whether there is source of what was asked for."""
+        return any(not file.wheel for file in self._asked(spec))
+
+    def systems(self, spec: str) -> frozenset[str]:
+        """The systems that it has wheels for: linux, windows, darwin; all three where one is for any."""
+        tags = {tag for file in self._asked(spec) if file.wheel for tag in file.wheel.platform.split(".")}
+        places = {place.system for tag in tags if (place := platform_of(tag))}
+        return frozenset({"linux", "windows", "darwin"} if "any" in tags else places)
+
+    def _asked(self, spec: str) -> Sequence[_File]:
+        """The files of the releases that were asked for; of a build with a local version those of the release itself."""
+        return [file for file in self._files if holds(spec.partition("+")[0], file.version)]
+
+
+def chosen(pythons: frozenset[int], failed: int) -> str:
+    """The release of Python to take, of those that serve, not that which failed: the newest up to the usual one; or empty."""
+    others = pythons - {failed}
+    usual = [n for n in others if n <= _USUAL]
+    return f"3.{max(usual) if usual else min(others)}" if others else ""
+
+
+def to_ask(outcome: RuleOutcome) -> Sequence[Asked]:
+    """What a log gives a reason to ask for, what failed first, and what was asked for with it."""
+    of_hits = (asked_for(hit, outcome) for hit in outcome.hits[:_LOOKED_AT])
+    failed = [asked for asked in (*of_hits, None if outcome.hits else built_last(outcome)) if asked]
+    pinned = (Asked(name, spec) for name, spec in outcome.asked.items() if spec.startswith("=="))
+    return [*dict.fromkeys((*failed, *pinned))][:_MOST] if failed else []
+
+
+def question(asked: Sequence[Asked], outcome: RuleOutcome, index: str) -> Question:
+    """What may be sent to an index: of a name that is no known package's, only one that an installer asked for."""
+    names = dict.fromkeys(one.name for one in asked)
+    public = tuple(name for name in names if is_public(name))
+    said = {one.name for line in outcome.errors for one in _in_words(line.text)} | {*outcome.asked}
+    said |= {one.name for hit in outcome.hits for one in _in_words(hit.line.text)}
+    return Question(public, tuple(name for name in names if name in said and name not in public), index)
+
+
+def index_named(outcome: RuleOutcome, files: _Files) -> str:
+    """The address of the index that was asked in place of the user's own, by the log or the project; empty for none."""
+    if outcome.facts.index:
+        return outcome.facts.index.rstrip("/")
+    project = files.text("pyproject.toml") + files.text("uv.toml")
+    for table in re.split(r"^\s*\[\[", project, flags=re.MULTILINE)[1:]:
+        named = re.search(r"^url\s*=\s*[\"']([^\"']+)", table, re.MULTILINE)
+        if named and re.search(r"^default\s*=\s*true|^priority\s*=\s*[\"'](?:default|primary)", table, re.MULTILINE):
+            return named[1].rstrip("/")
+    return ""
+
+
+class _Files(Protocol):
+    def text(self, path: str, /) -> str: ...
+
+
+@cache
+def _public() -> frozenset[str]:
+    return frozenset(map(canonical_name, known_names()))
+
+
+def is_public(name: str) -> bool:
+    """Whether it is a known package."""
+    return name in _public()
+
+
+def asked_for(hit: Hit, outcome: RuleOutcome) -> Asked | None:
+    """What an installer asked an index for, or was building of it, when it came to that line; or the wheel that the line names."""
+    for text in (hit.line.text, *(line.text for line in outcome.errors)) if hit.rule.unasked else ():
+        if found := next(iter(_in_words(text)), None):
+            return found
+    if hit.rule.unasked and (file := _WHEEL.search(hit.line.text)):
+        try:
+            wheel = WheelName.parse(file[1])
+        except UsageError:
+            return None
+        return Asked(wheel.canonical, f"=={wheel.version}")
+    return _of_step(hit.step, outcome) if hit.step and (hit.rule.unasked or hit.step.phase == "build") else None
+
+
+def built_last(outcome: RuleOutcome) -> Asked | None:
+    """What an installer was building at the end of a log."""
+    built = (_of_step(step, outcome) for step in reversed(outcome.steps) if step.phase == "build")
+    return next(filter(None, built), None)
+
+
+def _of_step(step: Step, outcome: RuleOutcome) -> Asked | None:
+    """The project that a step of an installer is about, where it came from an index."""
+    name = canonical_name(step.package) if step.installer in OF_PYTHON and step.phase in ("resolve", "build") else ""
+    if name in _OF_SOURCE or name not in outcome.asked:
+        return None
+    return Asked(name, f"=={step.version}" if re.fullmatch(r"\d[\w.]*", step.version) else outcome.asked[name])
+
+
+def _in_words(text: str) -> Iterable[Asked]:
+    """What a resolver's words name."""
+    for pattern in _OF_A_RESOLVER:
+        if found := pattern.search(text):
+            said = found.groupdict()
+            spec = (said.get("spec") or "").replace(" ", "")
+            yield Asked(canonical_name(said["name"]), f"=={said['version']}" if said.get("version") else spec)
+
+
+@lru_cache(maxsize=4096)
+def holds(spec: str, version: str) -> bool:
+    """Whether bounds (PEP 440) have room for a version, an early one too; those that cannot be read have."""
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet  # noqa: PLC0415  (most logs ask for nothing)
+
+    try:
+        return SpecifierSet(spec).contains(version, prereleases=True)
+    except InvalidSpecifier:
+        return True
+
+
+def _read(file: Listed) -> _File | None:
+    """A wheel or an sdist; nothing for what is neither, or has no version that can be compared."""
+    version, wheel = file.version or "", None
+    if file.filename.endswith(".whl"):
+        try:
+            wheel = WheelName.parse(file.filename)
+        except UsageError:
+            return None
+        version = wheel.version
+    elif not file.filename.endswith((".tar.gz", ".zip", ".tar.bz2")):
+        return None
+    return _File(version, wheel, file.requires_python or "") if version_key(version) != (-1,) else None
+
+
+def _is_for(wheel: WheelName, here: Here) -> bool:
+    """Whether one of its platform tags is for a system."""
+    return any(_tag_fits(tag, here) for tag in wheel.platform.split("."))
+
+
+def _tag_fits(tag: str, here: Here) -> bool:
+    if tag == "any":
+        return True
+    place, mine = platform_of(tag), here.platform
+    if place is None or place.system != mine.system or tag.startswith("musllinux"):
+        return False
+    floor = glibc_floor(tag)
+    machine = {"arm64": "aarch64", "universal2": mine.machine}.get(place.machine, place.machine)
+    return machine == mine.machine and not (floor and here.libc and floor > here.libc)
+
+
+def _is_early(version: str) -> bool:
+    return re.search(r"a|b|rc|dev", version) is not None
