@@ -33,7 +33,7 @@ _MOST = 6
 _LOOKED_AT = 3
 """Findings that give a reason to ask."""
 _OF_SOURCE = frozenset({"", "flash-attn", "mamba-ssm", "causal-conv1d", "apex"})
-"""Packages that indexes have as source only: what a failed build of theirs needs, the rules say."""
+"""Packages that indexes have as source only: the rules say what their builds need."""
 _OLDEST, NEWEST = 6, 14
 """The minor releases of Python 3 that people run (python.org, 2026-11)."""
 _USUAL = 12
@@ -195,7 +195,7 @@ def to_ask(outcome: RuleOutcome) -> Sequence[Asked]:
 
 
 def question(asked: Sequence[Asked], outcome: RuleOutcome, index: str) -> Question:
-    """What may be sent to an index: of a name that is no known package's, only one that an installer asked for."""
+    """What may be sent to an index: a name that is not of a known package only where an installer asked for it."""
     names = dict.fromkeys(one.name for one in asked)
     public = tuple(name for name in names if is_public(name))
     said = {one.name for line in outcome.errors for one in _in_words(line.text)} | {*outcome.asked}

@@ -113,7 +113,7 @@ class Supply:
         return f"the index has {what}" if any("INDEX" in name for name in self.shell.variables) else f"PyPI has {what}"
 
     def _spread(self) -> str:
-        """Which Pythons there are wheels for, in words."""
+        """Which Pythons there are wheels for, as a remark."""
         minors = sorted(self.pythons)
         release = self.project.released(self.asked.spec) if self.project and self.asked.spec else ""
         spread = f"3.{minors[0]}" if len(minors) == 1 else f"3.{minors[0]} to 3.{minors[-1]}"
