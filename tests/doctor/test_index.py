@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from doctor.logs import RECORD
 from flashdepot import api
-from flashdepot.diagnose.explain import Files, Question, explain
+from flashdepot.diagnose.explain import Files, IndexQuestion, explain
 
 NONE = "ERROR: Could not find a version that satisfies the requirement {0} (from versions: none)\nERROR: No matching distribution found for {0}\n"
 POETRY = "  Unable to find installation candidates for onnxruntime ({0})\n"
@@ -116,19 +116,19 @@ def test_what_no_python_of_this_system_has_is_not_advised() -> None:
 @pytest.mark.parametrize(
     ("log", "asked"),
     [
-        (NONE.format("secret-kernels==1"), Question(others=("secret-kernels",))),
-        (NONE.format("numpy==99"), Question(public=("numpy",))),
-        (f"Looking in indexes: https://other.example/simple\n{NONE.format('secret-kernels==1')}", Question(others=("secret-kernels",), index="https://other.example/simple")),
+        (NONE.format("secret-kernels==1"), IndexQuestion(others=("secret-kernels",))),
+        (NONE.format("numpy==99"), IndexQuestion(public=("numpy",))),
+        (f"Looking in indexes: https://other.example/simple\n{NONE.format('secret-kernels==1')}", IndexQuestion(others=("secret-kernels",), index="https://other.example/simple")),
         ("$ pip install ./secret\nProcessing ./secret\nBuilding wheels for collected packages: secret\n  error: Microsoft Visual C++ 14.0 or greater is required.\n", None),
         ("$ pip install git+ssh://x/secret\nCollecting secret@ git+ssh://x/secret\n  Preparing metadata (setup.py): started\n  error: Microsoft Visual C++ 14.0 or greater is required.\n", None),
-        ("ERROR: secret-1.0-cp36-cp36m-linux_x86_64.whl is not a supported wheel on this platform.\n", Question()),
+        ("ERROR: secret-1.0-cp36-cp36m-linux_x86_64.whl is not a supported wheel on this platform.\n", IndexQuestion()),
         ("Traceback (most recent call last):\nModuleNotFoundError: No module named 'numpy'\n", None),
         ("$ pip install flash-attn\nCollecting flash-attn\n  Preparing metadata (setup.py): started\n  ModuleNotFoundError: No module named 'torch'\n", None),
-        (BUILT.format("0.4"), Question(others=("lap",))),
+        (BUILT.format("0.4"), IndexQuestion(others=("lap",))),
     ],
 )  # fmt: skip
 def test_only_names_that_an_index_was_asked_for_may_be_sent(log, asked) -> None:
-    questions: list[Question] = []
+    questions: list[IndexQuestion] = []
     explain(io.BytesIO(log.encode()), HERE, ask=lambda question: questions.append(question) or {})
     assert questions == ([] if asked is None else [asked])
 

@@ -30,7 +30,7 @@ from flashdepot.process.run import run_shown
 from flashdepot.resolve.facts import NamedFacts, facts_of, on_host, override
 
 if TYPE_CHECKING:
-    from flashdepot.diagnose.explain import LogReport, Question
+    from flashdepot.diagnose.explain import IndexQuestion, LogReport
     from flashdepot.diagnose.explain.releases import Listed
 
 _AS_IT_IS = NamedFacts()
@@ -194,7 +194,7 @@ def explain(log: str | Path | BinaryIO, host: HostRecord | None = None) -> LogRe
 _INDEX_SECONDS = 3.0
 
 
-def _ask(question: Question) -> Mapping[str, Sequence[Listed]]:
+def _ask(question: IndexQuestion) -> Mapping[str, Sequence[Listed]]:
     """What the user's own package indexes have of what a log could not install; nothing of names that are not theirs."""
     from flashdepot.net.index import listed  # noqa: PLC0415  (half a second, which most logs do not need)
 

@@ -14,14 +14,14 @@ from typing import BinaryIO
 
 from flashdepot.diagnose.explain.lines import read_chunks
 from flashdepot.diagnose.explain.match import match
-from flashdepot.diagnose.explain.releases import Ask, Question, ask_nobody, index_named, question, to_ask
+from flashdepot.diagnose.explain.releases import Ask, IndexQuestion, ask_nobody, index_named, question, to_ask
 from flashdepot.diagnose.explain.report import Cause, LogReport, make_report
 from flashdepot.diagnose.explain.rules import load_rules
 from flashdepot.diagnose.explain.shell import NOWHERE, Files, UserShell
 from flashdepot.errors import CompileError
 from flashdepot.model.host import HostRecord
 
-__all__ = ["NOWHERE", "Ask", "Cause", "Files", "LogReport", "Question", "explain"]
+__all__ = ["NOWHERE", "Ask", "Cause", "Files", "IndexQuestion", "LogReport", "explain"]
 
 
 def explain(

@@ -59,7 +59,7 @@ _OF_A_RESOLVER = tuple(
 _WHEEL = re.compile(r"(?:^|[\s/'\"`])([A-Za-z][\w.]*-\d[^\s/'\"`]*?\.whl)\b")
 
 
-class Asked(msgspec.Struct, frozen=True):
+class Requested(msgspec.Struct, frozen=True):
     """A project by its name on an index, and the releases of it that were asked for (PEP 440)."""
 
     name: str
@@ -69,7 +69,7 @@ class Asked(msgspec.Struct, frozen=True):
         return f"{self.name}{self.spec}"
 
 
-class Question(msgspec.Struct, frozen=True):
+class IndexQuestion(msgspec.Struct, frozen=True):
     """The projects that an index is to be asked for.
 
     ``public`` are known packages of the field. ``others`` are any names that an installer asked an index for, as the log shows;
@@ -101,11 +101,11 @@ class Listed(Protocol):
         """Whether it was taken back."""
 
 
-Ask = Callable[[Question], Mapping[str, Sequence[Listed]]]
+Ask = Callable[[IndexQuestion], Mapping[str, Sequence[Listed]]]
 """What asks: it gives the files of each project that an index answered for, none where there is no such project."""
 
 
-def ask_nobody(_: Question) -> Mapping[str, Sequence[Listed]]:
+def ask_nobody(_: IndexQuestion) -> Mapping[str, Sequence[Listed]]:
     """No index, as on a machine without a network."""
     return {}
 
@@ -134,7 +134,7 @@ class _File(msgspec.Struct, frozen=True):
         return fits and holds(self.requires, f"3.{python}.30")
 
 
-class Project:
+class Releases:
     """A project as an index lists it."""
 
     def __init__(self, name: str, files: Iterable[Listed]) -> None:
@@ -186,21 +186,21 @@ def chosen(pythons: frozenset[int], failed: int) -> str:
     return f"3.{max(usual) if usual else min(others)}" if others else ""
 
 
-def to_ask(outcome: RuleOutcome) -> Sequence[Asked]:
+def to_ask(outcome: RuleOutcome) -> Sequence[Requested]:
     """What a log gives a reason to ask for, what failed first, and what was asked for with it."""
     of_hits = (asked_for(hit, outcome) for hit in outcome.hits[:_LOOKED_AT])
     failed = [asked for asked in (*of_hits, None if outcome.hits else built_last(outcome)) if asked]
-    pinned = (Asked(name, spec) for name, spec in outcome.asked.items() if spec.startswith("=="))
+    pinned = (Requested(name, spec) for name, spec in outcome.asked.items() if spec.startswith("=="))
     return [*dict.fromkeys((*failed, *pinned))][:_MOST] if failed else []
 
 
-def question(asked: Sequence[Asked], outcome: RuleOutcome, index: str) -> Question:
+def question(asked: Sequence[Requested], outcome: RuleOutcome, index: str) -> IndexQuestion:
     """What may be sent to an index: a name that is not of a known package only where an installer asked for it."""
     names = dict.fromkeys(one.name for one in asked)
     public = tuple(name for name in names if is_public(name))
     said = {one.name for line in outcome.errors for one in _in_words(line.text)} | {*outcome.asked}
     said |= {one.name for hit in outcome.hits for one in _in_words(hit.line.text)}
-    return Question(public, tuple(name for name in names if name in said and name not in public), index)
+    return IndexQuestion(public, tuple(name for name in names if name in said and name not in public), index)
 
 
 def index_named(outcome: RuleOutcome, files: _Files) -> str:
@@ -229,7 +229,7 @@ def is_public(name: str) -> bool:
     return name in _public()
 
 
-def asked_for(hit: Hit, outcome: RuleOutcome) -> Asked | None:
+def asked_for(hit: Hit, outcome: RuleOutcome) -> Requested | None:
     """What an installer asked an index for, or was building of it, when it came to that line; or the wheel that the line names."""
     for text in (hit.line.text, *(line.text for line in outcome.errors)) if hit.rule.unasked else ():
         if found := next(iter(_in_words(text)), None):
@@ -239,31 +239,31 @@ def asked_for(hit: Hit, outcome: RuleOutcome) -> Asked | None:
             wheel = WheelName.parse(file[1])
         except UsageError:
             return None
-        return Asked(wheel.canonical, f"=={wheel.version}")
+        return Requested(wheel.canonical, f"=={wheel.version}")
     return _of_step(hit.step, outcome) if hit.step and (hit.rule.unasked or hit.step.phase == "build") else None
 
 
-def built_last(outcome: RuleOutcome) -> Asked | None:
+def built_last(outcome: RuleOutcome) -> Requested | None:
     """What an installer was building at the end of a log."""
     built = (_of_step(step, outcome) for step in reversed(outcome.steps) if step.phase == "build")
     return next(filter(None, built), None)
 
 
-def _of_step(step: Step, outcome: RuleOutcome) -> Asked | None:
+def _of_step(step: Step, outcome: RuleOutcome) -> Requested | None:
     """The project that a step of an installer is about, where it came from an index."""
     name = canonical_name(step.package) if step.installer in OF_PYTHON and step.phase in ("resolve", "build") else ""
     if name in _OF_SOURCE or name not in outcome.asked:
         return None
-    return Asked(name, f"=={step.version}" if re.fullmatch(r"\d[\w.]*", step.version) else outcome.asked[name])
+    return Requested(name, f"=={step.version}" if re.fullmatch(r"\d[\w.]*", step.version) else outcome.asked[name])
 
 
-def _in_words(text: str) -> Iterable[Asked]:
+def _in_words(text: str) -> Iterable[Requested]:
     """What a resolver's words name."""
     for pattern in _OF_A_RESOLVER:
         if found := pattern.search(text):
             said = found.groupdict()
             spec = (said.get("spec") or "").replace(" ", "")
-            yield Asked(canonical_name(said["name"]), f"=={said['version']}" if said.get("version") else spec)
+            yield Requested(canonical_name(said["name"]), f"=={said['version']}" if said.get("version") else spec)
 
 
 @lru_cache(maxsize=4096)

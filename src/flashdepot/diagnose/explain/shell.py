@@ -17,7 +17,7 @@ from pathlib import Path
 
 from flashdepot.diagnose.explain.command import code_of, for_windows, is_command
 from flashdepot.diagnose.explain.match import RuleOutcome
-from flashdepot.diagnose.explain.releases import Asked, Listed
+from flashdepot.diagnose.explain.releases import Listed, Requested
 from flashdepot.files.disk import text_of
 from flashdepot.model.host import HostRecord
 
@@ -126,7 +126,7 @@ class UserShell:
 
     def __init__(self, outcome: RuleOutcome, host: HostRecord | None, files: Files) -> None:
         self.host, self.files = host, files
-        self.asked: Sequence[Asked] = ()
+        self.asked: Sequence[Requested] = ()
         self.pages: Mapping[str, Sequence[Listed]] = {}
         commands = [step.command for step in outcome.steps if step.command]
         self.command = commands[-1] if commands else ""

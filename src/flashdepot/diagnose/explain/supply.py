@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from flashdepot.diagnose.explain.command import code_of
 from flashdepot.diagnose.explain.edits import Edits
 from flashdepot.diagnose.explain.machine import named
-from flashdepot.diagnose.explain.releases import NEWEST, Asked, Here, Project, chosen, holds
+from flashdepot.diagnose.explain.releases import NEWEST, Here, Releases, Requested, chosen, holds
 from flashdepot.diagnose.explain.shell import UserShell
 from flashdepot.model.target import Platform
 
@@ -28,11 +28,11 @@ class Supply:
     :param built: whether what was asked for was found as source, and building that failed.
     """
 
-    def __init__(self, asked: Asked | None, shell: UserShell, python: int, *, built: bool) -> None:
-        self.asked = asked or Asked("")
+    def __init__(self, asked: Requested | None, shell: UserShell, python: int, *, built: bool) -> None:
+        self.asked = asked or Requested("")
         self.shell, self.built = shell, built
         pages = shell.pages
-        self.project = Project(self.asked.name, pages[self.asked.name]) if self.asked.name in pages else None
+        self.project = Releases(self.asked.name, pages[self.asked.name]) if self.asked.name in pages else None
         host = shell.host
         mine = host.platform if host else _LINUX
         place = (
@@ -44,7 +44,7 @@ class Supply:
         )
         self.here = Here(python, place, host.libc if host and place == mine else None)
         self._others = [
-            (Project(o.name, pages[o.name]), o.spec) for o in shell.asked if o != self.asked and o.name in pages
+            (Releases(o.name, pages[o.name]), o.spec) for o in shell.asked if o != self.asked and o.name in pages
         ]
 
     @property
