@@ -125,17 +125,6 @@ MISSING = [
     "you need to install {}",
     "failed to find {} (see the log)",
 ]
-UNSUITABLE = [
-    "requires {} >= 3.5",
-    "{}>=3.5 is required",
-    "{} 3.5 or later is required",
-    "{} version 3.5 is not supported",
-    "unsupported {} version: 3.5",
-    "{} version must be at least 3.5",
-    "your {} version is too old",
-    "minimum {} version is 3.5",
-    "please upgrade {}",
-]
 LACKED = {
     "nvcc": "nvcc-not-found",
     "the CUDA toolkit": "nvcc-not-found",
@@ -148,24 +137,6 @@ LACKED = {
     "`deepspeed`": "module-missing",
     "NVIDIA GPU": "no-gpu-visible",
 }
-OUTDATED = {
-    "PyTorch": "python-api-drift",
-    "transformers": "python-api-drift",
-    "flash_attn": "python-api-drift",
-    "Python": "python-version-unsupported",
-    "CMake": "cmake-version",
-    "NVIDIA driver": "driver-too-old",
-    "triton": "python-api-drift",
-    "vllm": "python-api-drift",
-}
-
-REFUSED = [
-    "{} does not support dropout",
-    "alibi is not supported with {}",
-    "head_dim 320 is not supported by {}",
-    "{} requires fp16 or bf16 inputs",
-    "cannot use {} with attention sinks",
-]
 TOO_OLD = [
     "requires {} or newer",
     "not supported on GPUs older than {}",
@@ -193,8 +164,6 @@ def _first(sentence: str) -> list[str]:
     ("words", "rule", "sentences"),
     [
         *(((thing,), rule, MISSING) for thing, rule in LACKED.items()),
-        *(((thing,), rule, UNSUITABLE) for thing, rule in OUTDATED.items()),
-        *(((kernel,), "not-supported", REFUSED) for kernel in ("FlashAttention", "flash_attn", "xformers")),
         *(((least,), "not-supported", TOO_OLD) for least in ("Ampere", "sm_80", "compute capability 8.0", "Hopper")),
         ((35, "CUDA driver version is insufficient for CUDA runtime version"), "driver-too-old", CODED),
         ((100, "no CUDA-capable device is detected"), "no-gpu-visible", CODED),
