@@ -150,10 +150,7 @@ def _values(row: Row) -> tuple[str, ...]:
 
 
 def _link_to(address: str, text: str, more: str = "") -> str:
-    """A link, or only the text where a browser must not follow the address: ``javascript:``, say.
-
-    :param text: as HTML.
-    """
+    """A link, or only the text, which is HTML, where a browser must not follow the address: ``javascript:``, say."""
     if not address.lower().startswith(_LINKED):
         return text
     return f'<a{more} href="{escape(address)}">{text}</a>'

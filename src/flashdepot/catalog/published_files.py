@@ -85,12 +85,6 @@ class Page(msgspec.Struct, frozen=True):
     strange: tuple[str, ...]
 
 
-def is_flash_attention(name: str) -> bool:
-    """Whether a file is called as the wheels of flash-attn, flash-attn-3 and their variants are."""
-    distribution = canonical_name(name.partition("-")[0])
-    return name.endswith(".whl") and (distribution == "flash-attn" or distribution.startswith("flash-attn-"))
-
-
 def read_github_releases(document: Any) -> Page:
     """Read an answer of GitHub's "List releases"; :raises ValueError: when the document is not one.
 
@@ -166,7 +160,7 @@ def _page(rows: Iterable[tuple[Any, Any, Any, Any]]) -> Page:
     for name, url, size, sha256 in rows:
         if not isinstance(name, str):
             strange.append("an entry without a name")
-        elif is_flash_attention(name):
+        elif name.endswith(".whl") and f"{canonical_name(name.partition('-')[0])}-".startswith("flash-attn-"):
             problem = _problem(name, url, size)
             if problem:
                 strange.append(f"{name[:200]!a}: {problem}")

@@ -215,7 +215,9 @@ def wheel(out: Path, names: str, kernels: Path | None, asked: Asked, *, jax: boo
         done = api.wheel(request, out=out, **how)
         made, library = done.wheel, done.library
         seconds, started = time.monotonic() - started, time.monotonic()
-        documents.append({**_document(made, library), "seconds": round(seconds, 3)})
+        workers = {"workers": dict(library.workers)} if library.workers else {}
+        known = {"status": library.status, "recipe_key": library.manifest.recipe_key, "seconds": round(seconds, 3)}
+        documents.append({**fields(made, "path", "sha256", "size", "version", "tag"), **known, **workers})
         if not wants_json():  # the first is there long before the last
             say(f"flash-attn {made.version}: {library.manifest.selection}; {size(made.size)}, in {duration(seconds)}")
             answer(str(made.path))
@@ -230,12 +232,3 @@ def wheel(out: Path, names: str, kernels: Path | None, asked: Asked, *, jax: boo
 
 def _one_or_all(documents: list[Any]) -> Any:
     return documents[0] if len(documents) == 1 else documents
-
-
-def _document(made: Wheel, library: LibraryResult) -> dict[str, object]:
-    return {
-        "status": library.status,
-        **fields(made, "path", "sha256", "size", "version", "tag"),
-        "recipe_key": library.manifest.recipe_key,
-        **({"workers": dict(library.workers)} if library.workers else {}),
-    }

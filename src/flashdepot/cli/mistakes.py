@@ -113,7 +113,8 @@ def missing_value(app: click.Group, words: list[str]) -> str:
     context, _, rest = called(app, words)
     options = _options(context.command)
     for word, after in itertools.pairwise(rest):
-        if _takes_a_value(options.get(word)) and after in options:
+        option = options.get(word)
+        if isinstance(option, click.Option) and not option.is_flag and after in options:
             return f"Option '{word}' requires an argument, and '{after}' follows it."
     return ""
 
@@ -247,7 +248,3 @@ def _options(command: click.Command) -> dict[str, click.Parameter | None]:
     """A command's options, by each of their names."""
     named = {name: option for option in command.params for name in [*option.opts, *option.secondary_opts]}
     return {"-h": None, "--help": None, **{name: option for name, option in named.items() if name.startswith("-")}}
-
-
-def _takes_a_value(option: click.Parameter | None) -> bool:
-    return isinstance(option, click.Option) and not option.is_flag

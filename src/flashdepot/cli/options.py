@@ -28,7 +28,7 @@ from flashdepot.host import saved_host
 from flashdepot.model.host import HostRecord
 from flashdepot.model.limits import BUILD_VARIABLE, Compiling, Farm, Limits, parse_size, size
 from flashdepot.model.request import LibraryRequest
-from flashdepot.resolve.project import WORDS, Project, find_project, library_request, read_project, require_trust
+from flashdepot.resolve.project import WORDS, find_project, library_request, read_project, require_trust
 
 if TYPE_CHECKING:
     from flashdepot.resolve.facts import Given
@@ -69,7 +69,13 @@ class Wanted(msgspec.Struct, frozen=True):
         if path is not None:
             project = read_project(path)
             if objections := project.objections(asked):
-                _require_trust(project, objections)
+                from flashdepot.cli.trust_commands import ask  # noqa: PLC0415  (most project files need no consent)
+                from flashdepot.files.trust import users_consents  # noqa: PLC0415
+
+                consents = users_consents()
+                if not consents.given(project.path, project.digest):
+                    ask(project, consents, objections)
+                require_trust(project, consents, objections)
             asked = asked.or_else(project.asked)
         _require_one_machine(asked)
         return asked
@@ -77,16 +83,6 @@ class Wanted(msgspec.Struct, frozen=True):
     def each_target(self) -> list[Wanted]:
         """Once for each of the targets that ``--target`` names with commas between."""
         return [Wanted({**self.words, "target": one or None}) for one in (self.words.get("target") or "").split(",")]
-
-
-def _require_trust(project: Project, objections: tuple[str, ...]) -> None:
-    from flashdepot.cli.trust_commands import ask  # noqa: PLC0415  (most project files need no consent)
-    from flashdepot.files.trust import users_consents  # noqa: PLC0415
-
-    consents = users_consents()
-    if not consents.given(project.path, project.digest):
-        ask(project, consents, objections)
-    require_trust(project, consents, objections)
 
 
 def _require_one_machine(request: LibraryRequest) -> None:

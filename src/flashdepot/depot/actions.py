@@ -98,10 +98,7 @@ class Actions:
         self._on_problem = on_problem
 
     def find(self, intent_key: str, current_digest: Callable[[str], str | None]) -> ActionRecord | None:
-        """The newest action of an intent whose inputs are as they were and whose object is there and right.
-
-        :param current_digest: the SHA-256 that a normalized path has now, ``None`` when it is not there.
-        """
+        """The newest action of an intent whose inputs have the digests that they had then, and whose object is right."""
         for key in self._known(intent_key):
             record = self.read(self._layout.action(key))
             if (
@@ -119,10 +116,7 @@ class Actions:
         return None
 
     def record(self, record: ActionRecord, object_path: Path) -> ActionRecord:
-        """Keep what a compiler made. When this returns, :meth:`find` has it, whatever happens next.
-
-        :returns: the record with its outputs and the time.
-        """
+        """Keep what a compiler made, and return the record with its outputs and the time: from here on :meth:`find` has it."""
         # The size is the file's, not the blob's: gc may look at a blob aside for a moment before it puts it back.
         outputs = {"object": Output(self._blobs.put_file(object_path), object_path.stat().st_size)}
         created = datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -27,9 +27,8 @@ def export(
     elsewhere: str = "--out DIR",
     disguised: Callable[[bytes, frozenset[str]], bool] = lambda _data, _digests: False,
 ) -> Path:
-    """Copy a library into a folder and return the folder, absolute; raises as :meth:`OutputFolder.write`, which says how.
+    """Copy a library into a folder, or a folder ``inside`` it, and return it, absolute; raises as :meth:`OutputFolder.write`.
 
-    :param source: where the bytes of a regular file are; ``inside``: a folder in ``destination`` for the library.
     :param disguised: whether bytes are those of a file as another program keeps it: a pointer of Git LFS.
     """
     folder = OutputFolder(

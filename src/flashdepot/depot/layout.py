@@ -91,7 +91,10 @@ class DepotLayout:
         if not tag.exists():
             with disk_errors(self.root):
                 write_atomic(self.root / "README.txt", _README)
-                _require_links(self.root)
+                if os.name == "posix":  # where a library could not be put together, before anybody compiles one
+                    link = hidden_sibling(self.root / "link")
+                    make_link(link, "README.txt")
+                    link.unlink()
                 write_atomic(tag, _CACHE_TAG)
 
     def new_temporary(self, purpose: str) -> Path:
@@ -156,10 +159,7 @@ class Fingerprint(NamedTuple):
 
 
 def mark_used(path: Path) -> bool:
-    """Record in a modification time that a file was used, so that gc leaves it untouched.
-
-    :returns: whether that is on record; not when the file is gone or may not be touched.
-    """
+    """Record in a modification time that a file was used, so that gc leaves it; :returns: whether that could be done."""
     try:
         if time.time() - path.lstat().st_mtime > USE_RESOLUTION:
             os.utime(path)
@@ -257,14 +257,6 @@ def _require_no_broken_link(root: Path) -> None:
             f"{root} is a symbolic link to {root.readlink()}, which is not there.",
             hint=f"Mount or make that folder, or use another depot: {ANOTHER_DEPOT}",
         )
-
-
-def _require_links(root: Path) -> None:
-    """:raises OSError: where a library for Linux could not be put together, before anybody compiles one."""
-    if os.name == "posix":
-        link = hidden_sibling(root / "link")
-        make_link(link, "README.txt")
-        link.unlink()
 
 
 def _require(folder: Path, status: os.stat_result, root: Path, environment: Mapping[str, str]) -> None:

@@ -128,10 +128,7 @@ class _Record(msgspec.Struct, frozen=True):
 
 
 def read_artifact(path: Path) -> tuple[Manifest, datetime]:
-    """Read a file of ``artifacts/``: a manifest, and when it was stored.
-
-    :raises IntegrityError: when it is damaged, or of another recipe; :class:`NewerError` for one of another release.
-    """
+    """Read a file of ``artifacts/``: a manifest, and when it was stored; :raises NewerError: for one of another release."""
     data = read_record(path, ARTIFACT_SCHEMA)
     try:
         record = read(data, _Record)
@@ -180,7 +177,11 @@ class Libraries:
             for path in wrong:
                 if path in places:
                     self._place(manifest, path, places[path], folder)
-        self._restore_blobs(manifest, folder)
+        # What the depot lost and the folder, which is right, still has; one that may not be written serves all the same.
+        with contextlib.suppress(MissingToolError):
+            for file in manifest.files:
+                if not file.link and not self._blobs.has(file.digest):
+                    self._blobs.put_file(folder / file.path)
         return folder
 
     def source(self, manifest: Manifest) -> Callable[[ManifestFile], Path]:
@@ -203,13 +204,6 @@ class Libraries:
         there = {path: content for path, content in held.items() if not is_leftover(Path(path))}
         files = {file.path: f"-> {file.link}" if file.link else file.digest for file in manifest.files}
         return differences({**files, MANIFEST_NAME: hashlib.sha256(manifest_text(manifest)).hexdigest()}, there)
-
-    def _restore_blobs(self, manifest: Manifest, folder: Path) -> None:
-        """Give back to the depot what it lost and the folder, which is right, still has."""
-        with contextlib.suppress(MissingToolError):  # a depot that may not be written serves all the same
-            for file in manifest.files:
-                if not file.link and not self._blobs.has(file.digest):
-                    self._blobs.put_file(folder / file.path)
 
     def _create(self, manifest: Manifest, folder: Path) -> None:
         temporary = self._layout.new_temporary("library")

@@ -57,8 +57,12 @@ class _Verification:
         self._counts = dict.fromkeys(("checked", "bytes", "folders", "folder_bytes", "skipped"), 0)
 
     def run(self) -> VerifyReport:
-        self._check_blobs()
         depot = self._depot
+        for blob in depot.blobs.files():
+            with contextlib.suppress(FileNotFoundError):
+                self._counts["bytes"] += blob.stat().st_size
+                self._counts["checked"] += 1
+                depot.blobs.find(key_of(blob))
         for path in depot.actions.files():
             self._check_record(path, read_action, self._action_problem)
         for path in depot.actions.intent_files():
@@ -69,13 +73,6 @@ class _Verification:
             self._check_record(path, read_record)
         self._check_fetched()
         return VerifyReport(**self._counts, problems=tuple(self._problems))
-
-    def _check_blobs(self) -> None:
-        for blob in self._depot.blobs.files():
-            with contextlib.suppress(FileNotFoundError):
-                self._counts["bytes"] += blob.stat().st_size
-                self._counts["checked"] += 1
-                self._depot.blobs.find(key_of(blob))
 
     def _check_record(
         self, path: Path, read: Callable[[Path], _T], problem_of: Callable[[_T], str] = lambda _: ""

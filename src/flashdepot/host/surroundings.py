@@ -143,14 +143,11 @@ def look(use: str, place: Path, types: Mapping[str, str]) -> Disk | None:
     if there is None:
         return None
     try:
-        return Disk(use, str(place), shutil.disk_usage(there).free, _type_of(there, types), str(there.stat().st_dev))
+        real = Path(os.path.realpath(there))
+        kind = next((types[str(p)] for p in (real, *real.parents) if str(p) in types), "")
+        return Disk(use, str(place), shutil.disk_usage(there).free, kind, str(there.stat().st_dev))
     except OSError:
         return None
-
-
-def _type_of(place: Path, types: Mapping[str, str]) -> str:
-    real = Path(os.path.realpath(place))
-    return next((types[str(p)] for p in (real, *real.parents) if str(p) in types), "")
 
 
 CXX_LIBRARY = "libstdc++.so.6"

@@ -111,14 +111,9 @@ def identify_toolkit(nvcc: Path, found_by: str) -> CudaToolkit | None:
     root = Path(os.path.realpath(Path(top[1].strip()) if top else nvcc.resolve().parent.parent))
     try:
         return inspect(root).toolkit(found_by)
-    except FlashdepotError:
-        return _without_its_folder(nvcc, root, found_by)
-
-
-def _without_its_folder(nvcc: Path, root: Path, found_by: str) -> CudaToolkit | None:
-    """An nvcc that answers, whose toolkit is not where it says, as some distributions pack it."""
-    version = re.search(r"\bV(\d+\.\d+\.\d+)", _output(str(nvcc), "--version"))
-    return CudaToolkit(str(root), Version(version[1]), found_by, missing=(f"bin/{_NVCC}",)) if version else None
+    except FlashdepotError:  # it answers, and its toolkit is not where it says, as some distributions pack it
+        version = re.search(r"\bV(\d+\.\d+\.\d+)", _output(str(nvcc), "--version"))
+        return CudaToolkit(str(root), Version(version[1]), found_by, missing=(f"bin/{_NVCC}",)) if version else None
 
 
 def _candidates() -> Iterator[tuple[str, Path]]:

@@ -47,10 +47,7 @@ _TO_FILES = f"../../{FILES}/"
 
 
 def simple_pages(subindex: Subindex, names: Sequence[IndexedFile]) -> Mapping[str, bytes]:
-    """The pages of a subindex by their place in it: two for each project, two for the list of projects.
-
-    :param names: the wheels without a library, which every subindex has.
-    """
+    """The pages of a subindex by their place in it; ``names`` are the wheels without a library, which every subindex has."""
     versions: dict[str, set[str]] = {}
     rows: dict[str, list[Mapping[str, Any]]] = {}
     for wheel, instead in (

@@ -56,11 +56,7 @@ class LocalWheel(LocalFile, frozen=True):
 
 
 def read_local(path: Path, uploaded: str, *, thoroughly: bool = True) -> LocalFile:
-    """Read a wheel that flashdepot made: one with a library, or a small one, flash-attn-3's or flash-attn-4's.
-
-    :param uploaded: when the index had it first.
-    :param thoroughly: verify every byte of it by its RECORD.
-    """
+    """Read a wheel that flashdepot made, with a library or a small one; ``thoroughly``: every byte, by its RECORD."""
     name = WheelName.parse(path.name)
     small = name.canonical in NAMES
     if small and not name.local.startswith("flashdepot."):
@@ -113,10 +109,7 @@ class Signatures(msgspec.Struct, frozen=True):
     known: Sequence[PublicKey] = ()
 
     def of_wheel(self, wheel: LocalWheel, earlier: Sequence[Envelope]) -> list[Envelope]:
-        """The envelopes of a wheel: that it is what it is, and that its library is.
-
-        :param earlier: those that the index has of it.
-        """
+        """The envelopes of a wheel, those before included: that it is what it is, and that its library is."""
         library = LibraryStatement.of(wheel.manifest)
         ours = self._signed(wheel_statement(wheel))
         found = [*ours, *self.libraries.get(library.manifest_digest, ()), *earlier]

@@ -169,10 +169,7 @@ def answers(wheels: Sequence[IndexedWheel]) -> tuple[Serving, ...]:
 def best_for(
     wheels: Sequence[IndexedWheel], gpu: Architecture, system: str, driver: int, contents: str
 ) -> IndexedWheel | None:
-    """The newest version for a machine, with the newest CUDA that its driver serves, in the smallest file.
-
-    :param driver: the first number of the driver's version.
-    """
+    """The newest version for a machine, with the newest CUDA that its driver (``580``) serves, in the smallest file."""
     serving = [
         wheel
         for wheel in wheels

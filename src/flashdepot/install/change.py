@@ -81,11 +81,7 @@ class EnvironmentChange:
         return [path for path in there if os.path.normcase(self._inside(path)) not in leaving]
 
     def swap(self, replaced: Iterable[Path]) -> None:
-        """Move files aside and everything that is staged into place.
-
-        :param replaced: files of the environment; all that are :meth:`in_the_way` must be among them.
-        :raises UsageError: when one is outside the environment; nothing has changed then.
-        """
+        """Move files of the environment aside, all that are :meth:`in_the_way` among them, and what is staged into place."""
         old = sorted(self._topmost_old({path for path in map(self._inside, replaced) if _is_there(path)}))
         new = {self._inside(self._real(path)): path for path in self._topmost_new(self.staged)}
         with disk_errors(self._folder, "--python PY"):

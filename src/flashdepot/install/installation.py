@@ -45,10 +45,7 @@ _ONLY_NAMED = {"uv": ("--no-index", "--offline", "--no-cache", "--no-config"), "
 
 
 def put_wheel(environment: PythonEnvironment, wheel: Path, staged: Path) -> str:
-    """Install one wheel file and nothing else into a folder that stands for the environment's prefix.
-
-    :returns: the installer: ``uv`` or ``pip``.
-    """
+    """Install one wheel file and nothing else into a folder that stands for the prefix; :returns: the installer."""
     name = installer_of(environment)
     variables = {key: value for key, value in os.environ.items() if not key.startswith(("PIP_", "UV_"))}
     isolated = ("--isolated",) if name == "pip" else ()
@@ -117,9 +114,8 @@ def _run(
 
 
 def add_missing(environment: PythonEnvironment, staged: Path) -> list[str]:
-    """Add what staged packages require, and what that requires, from the user's index.
+    """Add what staged packages require, and what that requires, from the user's index; :returns: what was added.
 
-    :returns: the requirements that were added, as the packages spell them.
     :raises IncompatibleError: when something is there in another version: replacing it is the user's decision.
     """
     added: list[str] = []
@@ -221,10 +217,7 @@ class Numbers(msgspec.Struct, frozen=True):
 
 
 def verify_import(environment: PythonEnvironment, version: str) -> Imported:
-    """Import flash_attn in a new process, without a GPU being needed.
-
-    :param version: the one that was installed.
-    """
+    """Import flash_attn in a new process, without a GPU being needed; ``version`` is the one that was installed."""
     answer = ask_python(environment.executable, _IMPORT, timeout=_TIMEOUT)
     if answer.document is None:
         places = ask_python(environment.executable, _FIND, timeout=_TIMEOUT).document or []
@@ -255,10 +248,7 @@ def _is_inside(environment: PythonEnvironment, place: str) -> bool:
 
 
 def verify_numbers(environment: PythonEnvironment, imported: Imported, *, has_gpu: bool) -> Numbers:
-    """Compare what flash_attn computes on this machine's GPU with float64, as ``flashdepot verify`` does.
-
-    :param has_gpu: whether the machine has a GPU that the kernels run on.
-    """
+    """Compare what flash_attn computes on this machine's GPU with float64, as ``flashdepot verify`` does."""
     if not has_gpu:
         return Numbers(not_run="there is no GPU here")
     if not imported.sees_gpu:
@@ -359,7 +349,9 @@ def install_names(
     with EnvironmentChange(environment.prefix, on_note) as change:
         for wheel in build_names(names, folder):
             put_wheel(environment, wheel.path, change.staged)
-        old = _files(names, environment)
+        wanted = {canonicalize_name(name.distribution) for name in names}
+        there = (found for found in installed(environment) if canonicalize_name(found.metadata["Name"]) in wanted)
+        old = [Path(os.path.normpath(str(d.locate_file(file)))) for d in there for file in d.files or ()]
         for path in change.in_the_way(old):
             owner = owner_of(path, environment) or "no distribution"
             raise IntegrityError(
@@ -378,13 +370,3 @@ def install_names(
                     hint="flash-attn stays installed, and the rest of the environment is as it was.",
                 )
     return tuple(name.distribution for name in names)
-
-
-def _files(names: Sequence[Name], environment: PythonEnvironment) -> list[Path]:
-    wanted = {canonicalize_name(name.distribution) for name in names}
-    return [
-        Path(os.path.normpath(str(distribution.locate_file(file))))
-        for distribution in installed(environment)
-        if canonicalize_name(distribution.metadata["Name"]) in wanted
-        for file in distribution.files or ()
-    ]

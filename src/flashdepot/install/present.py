@@ -39,18 +39,13 @@ def environment_of(record: HostRecord) -> PythonEnvironment:
 
 
 def require_no_obstacle(findings: Sequence[Diagnosis], python: Path, on_warning: Callable[[str], None]) -> None:
-    """Stop where an installation cannot work; tell what may keep it from working.
-
-    :param findings: worst first.
-    """
+    """Stop where an installation cannot work; tell what may keep it from working. The worst finding comes first."""
     blockers = [finding for finding in findings if finding.verdict is Verdict.MISFIT]
     if blockers:
         first, more = blockers[0], len(blockers) - 1
         others = f"\n{more} more: flashdepot doctor install --python {joined([python])}" if more else ""
-        kind = (
-            IncompatibleError if any(finding.severity is Severity.MISFIT for finding in blockers) else MissingToolError
-        )
-        raise kind(first.sentence, hint=f"{first.fix}{others}")
+        never = any(finding.severity is Severity.MISFIT for finding in blockers)
+        raise (IncompatibleError if never else MissingToolError)(first.sentence, hint=f"{first.fix}{others}")
     for finding in findings:
         if finding.severity is Severity.WARNING:
             on_warning(f"{finding.sentence} {finding.fix}")
@@ -130,13 +125,17 @@ def _recorded(distribution: Distribution) -> set[str]:
     return {row[0] for row in csv.reader(record.splitlines()) if row}
 
 
-_PROJECTS = {
-    "uv": ("uv.lock", "'uv sync' takes it away."),
-    "poetry": ("poetry.lock", "'poetry sync' takes it away."),
-    "pdm": ("pdm.lock", "'pdm sync --clean' takes it away."),
-    "pipenv": ("Pipfile.lock", "'pipenv clean' takes it away."),
+_APPLICATIONS = {
+    "pipx_metadata.json": ("pipx", "'pipx upgrade' and 'pipx reinstall' make it again.", "pipx inject {app} {{wheel}}"),
+    "uv-receipt.toml": ("uv tool", "'uv tool upgrade' makes it again.", "uv tool install {app} --with {{wheel}}"),
 }
-"""The lock file of each, and what happens to a package that it does not know."""
+_PROJECTS = {
+    "uv.lock": ("uv", "'uv sync' takes it away.", "uv add {wheel}"),
+    "poetry.lock": ("poetry", "'poetry sync' takes it away.", "poetry add {wheel}"),
+    "pdm.lock": ("pdm", "'pdm sync --clean' takes it away.", "pdm add {wheel}"),
+    "Pipfile.lock": ("pipenv", "'pipenv clean' takes it away.", "pipenv install {wheel}"),
+}
+"""By the file that shows it: the program, what happens to a package that it does not know, and how to make it known."""
 
 
 class Keeper(msgspec.Struct, frozen=True):
@@ -159,21 +158,17 @@ def find_keeper(prefix: Path) -> Keeper | None:
     The files are those that the programs document: pipx ``pipx_metadata.json``, uv tools ``uv-receipt.toml``, conda
     ``conda-meta`` (``conda-meta/frozen`` by CEP 22), pixi ``.pixi/envs``, projects by their lock file.
     """
-    if (marker := prefix / "pipx_metadata.json").is_file():
-        command = f"pipx inject {prefix.name} {{wheel}}"
-        return Keeper("pipx", marker, "'pipx upgrade' and 'pipx reinstall' make it again.", command, refuses=True)
-    if (marker := prefix / "uv-receipt.toml").is_file():
-        command = f"uv tool install {prefix.name} --with {{wheel}}"
-        return Keeper("uv tool", marker, "'uv tool upgrade' makes it again.", command, refuses=True)
+    for file, (name, consequence, command) in _APPLICATIONS.items():
+        if (marker := prefix / file).is_file():
+            return Keeper(name, marker, consequence, command.format(app=prefix.name), refuses=True)
     if (marker := prefix / "conda-meta").is_dir():
         return _conda(prefix, marker)
-    projects = (prefix.parent, *_named_project(prefix))
-    for folder in projects:
-        for name, (file, _) in _PROJECTS.items():
+    for folder in (prefix.parent, *_named_project(prefix)):
+        for file, known in _PROJECTS.items():
             if (folder / file).is_file():
-                return _project(name, folder / file)
+                return Keeper(known[0], folder / file, *known[1:])
     if prefix.parent.name == "virtualenvs" and prefix.parent.parent.name in {"pypoetry", ".poetry"}:
-        return _project("poetry", prefix.parent)
+        return Keeper("poetry", prefix.parent, *_PROJECTS["poetry.lock"][1:])
     return None
 
 
@@ -187,10 +182,7 @@ def require_free(keeper: Keeper | None, prefix: Path, wheel: str) -> None:
 
 
 def advice(keeper: Keeper, wheel: str) -> str:
-    """What a user of that program should know after an installation next to it.
-
-    :param wheel: the address or path of what was installed.
-    """
+    """What a user of that program should know after an installation of a wheel, by its address or path, next to it."""
     said = f"{keeper.name} keeps this environment and does not know of flash-attn: {keeper.consequence}"
     text = f"{said} To make it known: {keeper.command.format(wheel=wheel)}"
     if keeper.name == "uv" and "://" in wheel:
@@ -208,11 +200,6 @@ def _conda(prefix: Path, marker: Path) -> Keeper:
     consequence = "'conda list' shows it as a package from PyPI, and conda's solver ignores it."
     command = "in environment.yml, under '- pip:', the line '- flash-attn @ {wheel}'"
     return Keeper("conda", marker, consequence, command)
-
-
-def _project(name: str, marker: Path) -> Keeper:
-    verb = "install" if name == "pipenv" else "add"
-    return Keeper(name, marker, _PROJECTS[name][1], f"{name} {verb} {{wheel}}")
 
 
 def _named_project(prefix: Path) -> tuple[Path, ...]:
@@ -305,12 +292,12 @@ def inspect(
 def objection(report: Report, python: Path) -> FlashdepotError | None:
     """The error for a report; ``None`` when the wheel may be tried."""
     name = Path(report.path).name
-    if report.verdict is Outcome.DAMAGED:
-        evidence = _spell(report.evidence, Outcome.DAMAGED)
-        return IntegrityError(f"{name} is refused: it is not what it should be.\n{evidence}", hint=_fix(report))
-    if report.verdict is Outcome.MISFIT:
-        evidence = _spell(report.evidence, Outcome.MISFIT)
-        return IncompatibleError(f"{name} does not fit {python}.\n{evidence}", hint=_fix(report))
+    if report.verdict in {Outcome.DAMAGED, Outcome.MISFIT}:
+        is_damaged, evidence = report.verdict is Outcome.DAMAGED, _spell(report.evidence, report.verdict)
+        said = "is refused: it is not what it should be." if is_damaged else f"does not fit {python}."
+        fix = next((line.fix for line in report.evidence if line.fix), "Take another wheel.")
+        kind = IntegrityError if is_damaged else IncompatibleError
+        return kind(f"{name} {said}\n{evidence}", hint=f"Nothing was changed. {fix}")
     if report.kind != "wheel":
         return UsageError(f"{name} is a {report.kind}, not a wheel.", hint="Name a wheel: --wheel FILE.whl")
     found = str(report.facts["name"])
@@ -341,8 +328,3 @@ def _spell(evidence: Iterable[Evidence], outcome: Outcome) -> str:
             lines.append(f"  {line.topic}: {line.seen}{f' | {line.has}' if line.has else ''}{where}")
     more = len(lines) - _EVIDENCE_SHOWN
     return "\n".join(lines[:_EVIDENCE_SHOWN] + ([f"  and {more} more lines of evidence"] if more > 0 else []))
-
-
-def _fix(report: Report) -> str:
-    fix = next((line.fix for line in report.evidence if line.fix), "Take another wheel.")
-    return f"Nothing was changed. {fix}"

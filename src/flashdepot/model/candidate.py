@@ -153,10 +153,6 @@ class Rejection(msgspec.Struct, frozen=True):
     nearest: str
     example: str
 
-    def to_json(self) -> dict[str, Any]:
-        """All fields."""
-        return asdict(self)
-
 
 class NearMiss(msgspec.Struct, frozen=True):
     """Wheels that fit but for one rule: how many, the best of them, and the reason."""
@@ -271,7 +267,7 @@ class Plan(msgspec.Struct, frozen=True):
             "most_likely": self.uncertain[0].to_json() if self.uncertain else None,
             "missing": list(self.missing),
             "misfits": [judged.to_json() for judged in self.misfits],
-            "rejected": [rejection.to_json() for rejection in self.rejections],
+            "rejected": [asdict(rejection) for rejection in self.rejections],
             "near_misses": [miss.to_json() for miss in self.near_misses],
             "considered": self.considered,
             "fatal": self.fatal.to_json() if self.fatal else None,

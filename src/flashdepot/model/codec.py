@@ -111,10 +111,7 @@ def read(data: Any, kind: type[_T]) -> _T:
 
 
 def read_document(data: Any, kind: type[_T], schema: int, name: str = "") -> _T:
-    """A document that says its ``schema``, and its ``kind`` where that has a ``name``, as a type.
-
-    :raises ValueError: as :func:`read`, and for another schema or kind of document.
-    """
+    """A document that says its ``schema``, and its ``kind`` where that has a ``name``, as a type; raises as :func:`read`."""
     head = read(data, _Head)
     if name and head.kind != name:
         raise ValueError(f"it is not {name}")

@@ -202,10 +202,7 @@ class Environment(msgspec.Struct, frozen=True):
         return replace(self, origins=tuple(sorted({**dict(self.origins), **origins}.items())))
 
     def served(self, oldest: Architecture) -> tuple[Architecture, ...]:
-        """The GPUs that must be served: all that the kernels can run on, or all when there is none of those.
-
-        :param oldest: the oldest GPU that the kernels run on.
-        """
+        """The GPUs that must be served: those that kernels from ``oldest`` on can run on, or all where none can."""
         return tuple(gpu for gpu in self.gpus if gpu >= oldest) or self.gpus
 
     def to_json(self) -> dict[str, Any]:

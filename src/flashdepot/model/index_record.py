@@ -118,8 +118,5 @@ class IndexRecord(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> IndexRecord:
-        """Read what :meth:`to_json` wrote.
-
-        :raises ValueError: for another kind of document or schema, and for a value that is missing or cannot be.
-        """
+        """Read what :meth:`to_json` wrote; :raises ValueError: for another document, or a value that cannot be."""
         return read_document(data, cls, RECORD_SCHEMA, RECORD_KIND)

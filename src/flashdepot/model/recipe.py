@@ -163,10 +163,7 @@ class Action(msgspec.Struct, frozen=True):
     resident: str = ""
 
     def intent_key(self, environment: Mapping[str, str], made: Mapping[str, str] | None = None) -> str:
-        """The digest of all that is known before the inputs are: arguments, programs, and environment.
-
-        :param made: the digests of what the actions that it needs have made, by the names of those.
-        """
+        """The digest of all that is known before the inputs are, and of what the actions that it needs have ``made``."""
         needed = {"made": dict(made)} if made else {}
         return digest_of(
             {
@@ -188,11 +185,7 @@ class Action(msgspec.Struct, frozen=True):
         return [filled_in(argument, names) for argument in self.arguments[:-1]]
 
     def command(self, names: Mapping[str, str], more: Sequence[str] = ()) -> list[str]:
-        """The arguments to run, with every name replaced.
-
-        :param names: what stands for each name: folders, programs, ``output`` and ``depfile``.
-        :param more: words before those for the outputs.
-        """
+        """The arguments to run, with every name replaced, and ``more`` words before those for the outputs."""
         known = {**names, "source": self.source}
         return [*filled(known, *self.arguments), *more, *filled(known, *self.outputs)]
 

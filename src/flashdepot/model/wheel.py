@@ -195,14 +195,11 @@ def _dotted_torch(text: str, cuda: str) -> str:
     if "." in text or len(text) == 1:
         return text
     major, rest = text[0], text[1:]
-    two_digits = rest[0] == "1" and len(rest) > 1 and not (text[:2] == "21" and _is_older_than_12_6(cuda))
+    two_digits = (
+        rest[0] == "1" and len(rest) > 1 and not (text[:2] == "21" and "." in cuda and Version(cuda) < Version("12.6"))
+    )
     minor, patch = (rest[:2], rest[2:]) if two_digits else (rest[:1], rest[1:])
     return ".".join(filter(None, (major, minor, patch)))
-
-
-def _is_older_than_12_6(cuda: str) -> bool:
-    major, _, minor = cuda.partition(".")
-    return bool(minor) and (int(major), int(minor)) < (12, 6)
 
 
 _SPELLING = r"(cp|pp)(\d)(\d{1,2})(t?)"

@@ -51,7 +51,8 @@ def read_index_settings() -> IndexSettings:
 
     The rules are pip's ("Configuration" in its user guide). uv's variables come between pip's files and pip's variables.
     """
-    files, variables = _pip_files(), _pip_variables()
+    variables = {n[4:].lower().replace("_", "-"): v for n, v in os.environ.items() if n.startswith("PIP_") and v}
+    files = _pip_files()
     pip = files | variables
     uv_default = os.environ.get("UV_DEFAULT_INDEX") or os.environ.get("UV_INDEX_URL")
     default = variables.get("index-url") or _uv_url(uv_default) or files.get("index-url")
@@ -83,11 +84,6 @@ def _uv_url(text: str | None) -> str | None:
     """Strip the name that uv lets an index have: ``internal=https://...``."""
     match = _UV_INDEX.fullmatch(text.strip()) if text else None
     return match[1] if match else None
-
-
-def _pip_variables() -> dict[str, str]:
-    names = (name for name in os.environ if name.startswith("PIP_"))
-    return {name[4:].lower().replace("_", "-"): os.environ[name] for name in names if os.environ[name]}
 
 
 def _pip_files() -> dict[str, str]:
@@ -167,10 +163,7 @@ def read_body(response: requests.Response, longest: int) -> bytes:
 
 
 def raw_chunks(response: requests.Response, *, at_once: bool = False) -> Iterator[bytes]:
-    """The bytes as they were sent; :raises requests.ConnectionError: when they end before the announced length.
-
-    :param at_once: give what has come without waiting for more.
-    """
+    """The bytes as they were sent, with ``at_once`` what has come; :raises requests.ConnectionError: when they end too early."""
     try:
         read = response.raw.read1 if at_once else response.raw.read
         yield from iter(lambda: read(_CHUNK, decode_content=False), b"")

@@ -82,10 +82,7 @@ def require_name(name: str) -> None:
 
 
 def _write(key: SigningKey, place: Path) -> Path:
-    """Write a private key, whole and on the disk, into a file that only this user reads; nothing is left of a failure.
-
-    :param place: the file whose place :func:`_put` gives it.
-    """
+    """Write a private key, whole and on the disk, into a file next to its place that only this user reads."""
     path = place.with_name(f"{place.name}.tmp")
     with disk_errors(path.parent, ANOTHER_CONFIG):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

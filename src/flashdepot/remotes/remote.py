@@ -106,11 +106,7 @@ class OpenRemote:
         return statement.manifest(text)
 
     def fetch(self, blobs: Sequence[Output], depot: Depot, on_progress: Callable[[int], None]) -> None:
-        """Put blobs into a depot, each verified before it is there; what is there already is not fetched.
-
-        :raises IntegrityError: when one is missing, or is not what its digest says; otherwise as :class:`Store`. What has
-            arrived is kept for the next time.
-        """
+        """Put blobs that a depot lacks into it, each verified; what has arrived before an error is kept for the next time."""
         missing = [blob for blob in dict.fromkeys(blobs) if depot.blobs.find(blob.digest) is None]
         missing.sort(key=lambda blob: -blob.size)
         depot.layout.prepare()

@@ -54,10 +54,7 @@ class Edition(msgspec.Struct, frozen=True):
         return self.expires - today() > LIFE / 2
 
     def outdated(self, place: str, settings: UserSettings) -> str:
-        """Why it is not to be trusted, empty when it is; what is newer than all that was seen is remembered.
-
-        :param place: whose versions these are.
-        """
+        """Why it is not to be trusted, empty when it is; what is newer than all that was seen in a place is remembered."""
         if today() > self.expires:
             return f"it was signed to be trusted until {self.expires}, and this machine's clock says {today()}"
         seen = _seen(settings).get(place, 0)

@@ -56,11 +56,7 @@ class Store:
         self._place = place
 
     def read(self, name: str, longest: int) -> bytes | None:
-        """A small file, ``None`` when there is none.
-
-        :raises IntegrityError: when it is longer than ``longest`` bytes.
-        :raises NetworkError: when the place does not answer, or refuses.
-        """
+        """A small file, ``None`` when there is none; :raises IntegrityError: when it has more than ``longest`` bytes."""
         data = bytearray()
         return bytes(data) if self._give(name, longest, data.extend) else None
 
@@ -87,9 +83,7 @@ class Store:
     def fetch(self, name: str, destination: Path, size: int, received: Received) -> None:
         """Write a file of ``size`` bytes to ``destination``, going on from the bytes that are there where that is possible.
 
-        :raises FileNotFoundError: when there is none.
-        :raises IntegrityError: when it is longer.
-        :raises NetworkError: when the place does not answer, or refuses.
+        :raises FileNotFoundError: when there is none; :raises IntegrityError: when it is longer.
         """
         have = destination.stat().st_size if destination.exists() else 0
         if have == size:

@@ -165,10 +165,7 @@ class Trust(msgspec.Struct, frozen=True):
     def refusal(
         self, envelope: Envelope, outdated: Callable[[PublicKey], Refusal | None] = lambda _: None
     ) -> Refusal | None:
-        """Why a record is not to be trusted; ``None`` when it is.
-
-        :param outdated: why a key does not stand for the record any more, where that can be determined.
-        """
+        """Why a record is not to be trusted, ``None`` when it is; ``outdated`` says why a key does not stand for it any more."""
         remote = self.remote
         if remote.unsigned:
             return None
@@ -201,10 +198,7 @@ class Trust(msgspec.Struct, frozen=True):
 def refusal_of_index(
     address: str, name: str, data: bytes, envelopes: Sequence[Envelope], settings: UserSettings
 ) -> Refusal | None:
-    """Why the list of an index is not to be trusted, ``None`` when a key of this user has signed it, and lately.
-
-    :param name: of the file with the list, whose bytes are ``data``.
-    """
+    """Why the list of an index is not to be trusted, ``None`` when a key of this user has signed it, and lately."""
     expected = (name, hashlib.sha256(data).hexdigest())
     ours: list[tuple[Edition, Envelope]] = []
     for envelope in envelopes:
@@ -244,10 +238,7 @@ def _owner(name: str) -> str:
 def _signer(
     envelope: Envelope, key_id: str, keys: Sequence[TrustedKey], day: date, place: str, url: str
 ) -> PublicKey | Refusal:
-    """The trusted key of a signature, or why the signature counts for nothing.
-
-    :param place: the name of a remote, or the address of an index.
-    """
+    """The trusted key of a signature at a place, a remote's name or an index's address, or why it counts for nothing."""
     known = next((trusted for trusted in keys if trusted.key.id == key_id), None)
     if known is None:
         return Refusal(

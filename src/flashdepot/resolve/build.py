@@ -101,10 +101,7 @@ class Making:
         return first_link_seconds(self.host.platform, self.depot.layout.toolchains, target.zig)
 
     def foresee(self, made: Collection[Unit] = ()) -> Forecast | Manifest:
-        """What :meth:`make` would do: nothing but to take a stored library, or this. Nothing is fetched or compiled.
-
-        :param made: units whose device code will have been made by then.
-        """
+        """What :meth:`make` would do, when the device code of some units has been made; nothing is fetched or compiled."""
         if self.fetches:
             return self.usual(made)
         with self.depot.workspace() as work:

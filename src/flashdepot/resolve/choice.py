@@ -97,10 +97,7 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 def choose(request: InstallRequest, record: HostRecord, depot: Depot, events: Events) -> Choice:
-    """Decide which wheel to install: what was named or locked, else the first of the plan.
-
-    ``events`` is warned of what is wrong with the catalog.
-    """
+    """Decide which wheel to install: what was named or locked, else the first of the plan."""
     _require_one_way(request)
     if request.wheel is not None:
         return Choice(read_named(request.wheel, request.sha256), "it was named")
@@ -118,10 +115,7 @@ def choose(request: InstallRequest, record: HostRecord, depot: Depot, events: Ev
 
 
 def settle(choice: Choice, depot: Depot, events: Events) -> Choice:
-    """The choice, or the first of those after it that exists, with the digest that its release's own record names: it is asked.
-
-    :raises NotThereError: when the records say that none exists.
-    """
+    """The choice, or the first of those after it that exists, with the digest in its release's own record, which is asked."""
 
     def ask(one: Choice) -> Choice:
         if not isinstance(one.wheel, WheelAddress) or offline():
@@ -151,11 +145,7 @@ def _first_there(choices: Sequence[Choice], attempt: Callable[[Choice], _T], eve
 
 
 def fetch_chosen(choice: Choice, depot: Depot, events: Events, *, accept_unverified: bool) -> tuple[Choice, WheelFile]:
-    """The chosen wheel, or the first of those after it that exists; the others are not asked for.
-
-    :raises NotThereError: when none exists.
-    :raises NetworkError: when one cannot be fetched for another reason, which another wheel would not solve.
-    """
+    """The chosen wheel, or the first of those after it that exists; what fails for another reason ends the search."""
 
     def have(one: Choice) -> tuple[Choice, WheelFile]:
         assert isinstance(one.wheel, WheelAddress)  # noqa: S101  (for mypy)

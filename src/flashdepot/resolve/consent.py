@@ -16,10 +16,7 @@ SETTINGS = "settings.toml"
 
 
 def require_consent(forecast: Forecast, limits: Limits, events: Events) -> None:
-    """Before anything is fetched or compiled: ask where it takes long, and tell ``events`` what begins.
-
-    :raises ConsentError: when nobody has said yes, with the forecast, what takes less, and how to say yes.
-    """
+    """Before anything is fetched or compiled: ask where it takes long, and tell ``events`` what begins."""
     may, said_in = may_compile(limits)
     if may is Compiling.NEVER:
         raise ConsentError(

@@ -90,16 +90,7 @@ _FAR = 1 << 60
 
 
 def decide(request: WheelRequest, published: Sequence[PublishedWheel], own: Iterable[Judged] = ()) -> Plan:
-    """All that could serve, judged and ranked.
-
-    Typical usage::
-
-        plan = decide(WheelRequest(facts), load_catalog().wheels)
-        if plan.chosen:
-            fetch(plan.chosen.candidate.wheel.url)
-
-    :param own: what flashdepot can offer, judged (:class:`OwnWheels`).
-    """
+    """All that could serve, judged and ranked; ``own`` is what flashdepot can offer (:class:`OwnWheels`)."""
     if (never := never_fits(request)) is not None:
         return Plan(request, fatal=never, published=tuple(published))
     judged = mine = tuple(own)

@@ -51,10 +51,7 @@ _OPTIONS = ("platform", "libc", "python", "torch", "gpus", "driver")
 
 
 def facts_of(host: HostRecord, *, recorded: bool = False) -> Environment:
-    """The facts of a host record and of the Python environment in it.
-
-    :param recorded: the record was read from a file, and not made of this machine now.
-    """
+    """The facts of a host record and of the Python environment in it; ``recorded``: it was read from a file."""
     found = Environment(
         platform=host.platform,
         libc_name=host.libc_name if host.libc_name is not None else "glibc" if host.libc else None,

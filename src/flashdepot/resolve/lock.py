@@ -216,10 +216,7 @@ def write_lock(path: Path, lock: Lock) -> None:
 
 
 def lock_decision(judged: Judged, request: WheelRequest, *, accept_unverified: bool) -> Lock:
-    """The lock of what was chosen.
-
-    :raises IncompatibleError: when it must be compiled first, so that there is nothing yet to pin.
-    """
+    """The lock of what was chosen; :raises IncompatibleError: when it must be compiled first: there is nothing to pin."""
     candidate = judged.candidate
     if candidate.origin.compiles:
         raise IncompatibleError(

@@ -48,10 +48,7 @@ def index_source(text: str) -> str:
 
 
 def index_candidates(request: WheelRequest, wanted: Sequence[Selection]) -> Iterator[Judged]:
-    """Of each index that the request names: the wheels that may fit, or the nearest where none does.
-
-    :param wanted: what the kernels must be able to do; where no wheel can do the first, the next will do.
-    """
+    """Of each index that is named: the wheels that may fit, by the first selection that any can do, else the nearest one."""
     for source in sorted(source for source in request.sources if source.startswith(INDEX)):
         address = source.removeprefix(INDEX)
         rows = [row for row in read_index_record(address).wheels if row.distribution == FLASH_ATTN]

@@ -200,10 +200,6 @@ class OwnWheels:
         self._needs: dict[object, Need | None] = {}
         self._there: dict[object, tuple[Origin, Manifest] | None] = {}
 
-    def equipped(self) -> HostRecord:
-        """The machine with its CUDA toolkits and compilers, which a record without builds in mind has not looked for."""
-        return self.host if self.host.cores else with_tools(self.host)
-
     def candidates(self, request: WheelRequest) -> Iterator[Judged]:
         """What the depot or a remote has that serves, else what a build would give."""
         need = self.need(request)
@@ -266,7 +262,8 @@ def _to_build(request: WheelRequest, need: Need, ours: OwnWheels) -> Judged:
     cuda, sass = None, wanted
     try:
         driver, asked = request.facts.driver, asks_machine(need.cuda, ours.host.platform, request.facts.driver)
-        machine = ours.equipped() if asked else ours.host
+        # A record without builds in mind has not looked for toolkits and compilers.
+        machine = with_tools(ours.host) if asked and not ours.host.cores else ours.host
         foreseen = foresee_toolchain(need.cuda, machine, wanted, driver=driver)
         toolkit, cuda = foreseen.toolkit, foreseen.cuda
         if foreseen.release and need.cuda is AnyCuda.AUTO:  # for commands that name no driver
@@ -275,7 +272,9 @@ def _to_build(request: WheelRequest, need: Need, ours: OwnWheels) -> Judged:
     except FlashdepotError as error:
         wants = f"CUDA {cuda or provided_version()}"
         reasons.append(Diagnosis.misfit("toolchain", wants, "no usable toolchain", error.message, error.hint))
-    wheel = _our_wheel(need.request.upstream.version, cuda, _tag(ours.host, request.facts), sass)
+    platform = request.facts.platform or ours.host.platform
+    floor = next((row.libc_floor for row in TARGETS if row.platform == platform), None)
+    wheel = _our_wheel(need.request.upstream.version, cuda, platform_tag(platform, floor), sass)
     seconds = build_seconds(need.request.selection, len(sass), ours.capacity)
     untested = untested_of(unproven_code(need.request.selection, wanted))
     name = f"flash-attn {wheel.version}, built here for {', '.join(a.sm for a in sass)}"
@@ -295,12 +294,6 @@ def _build_place(facts: Environment, host: HostRecord) -> Iterator[Diagnosis]:
     elif host.platform != _TESTED and host.platform.system != "windows":  # there the toolchain is refused
         text = f"Builds on {host.platform} are untested; those on {_TESTED} are tested."
         yield Diagnosis.uncertain("build-place", str(_TESTED), wanted, text, "flashdepot get --profile quick tries it")
-
-
-def _tag(host: HostRecord, facts: Environment) -> str:
-    platform = facts.platform or host.platform
-    row = next((row for row in TARGETS if row.platform == platform), None)
-    return platform_tag(platform, row.libc_floor if row else None)
 
 
 def _our_wheel(version: str, cuda: Version | None, tag: str, sass: tuple[Architecture, ...]) -> PublishedWheel:
