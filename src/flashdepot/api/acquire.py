@@ -84,12 +84,7 @@ def remotes_of(depot: Depot, events: Events) -> Remotes:
 
 
 def acquire(
-    need: Need | str,
-    context: Context,
-    *,
-    exactly: bool = False,
-    may_build: bool = True,
-    options: Options | None = None,
+    need: Need | str, context: Context, *, exactly: bool = False, may_build: bool = True, options: Options | None = None
 ) -> LibraryResult:
     """The stored library that serves, else a remote's, else one that is built now.
 

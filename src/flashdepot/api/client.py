@@ -146,12 +146,7 @@ class Client:
         return link_arguments(found, LinkKind.STATIC if static else LinkKind.SHARED)
 
     def resolve(
-        self,
-        version: str = "",
-        *,
-        sources: Iterable[str] = (),
-        allow_uncertain: bool = False,
-        **words: Unpack[Words],
+        self, version: str = "", *, sources: Iterable[str] = (), allow_uncertain: bool = False, **words: Unpack[Words]
     ) -> Plan:
         """Everything that could be installed, judged; ``chosen`` is the one to take."""
         from flashdepot.api.wheels import Question  # noqa: PLC0415

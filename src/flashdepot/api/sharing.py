@@ -94,11 +94,7 @@ class RemoteSync(msgspec.Struct, frozen=True):
 
 
 def sync(
-    names: Sequence[str] = (),
-    *,
-    dry_run: bool = False,
-    depot: Depot,
-    events: Events = SILENT,
+    names: Sequence[str] = (), *, dry_run: bool = False, depot: Depot, events: Events = SILENT
 ) -> list[RemoteSync]:
     """Fetch the libraries that remotes have and the depot lacks, and push the reverse, signed.
 
@@ -182,11 +178,7 @@ class AuditReport(msgspec.Struct, frozen=True):
 
 
 def audit(
-    request: LibraryRequest = ANY,
-    *,
-    sample: int | None = 2,
-    sign: bool = False,
-    **how: Unpack[How],
+    request: LibraryRequest = ANY, *, sample: int | None = 2, sign: bool = False, **how: Unpack[How]
 ) -> AuditReport:
     """Compile units of a request again, and compare their bytes with those in the depot and with what remotes claim.
 

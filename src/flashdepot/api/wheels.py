@@ -89,20 +89,10 @@ class Question(msgspec.Struct, frozen=True):
     def command(self, verb: str = "resolve") -> Command:
         """The command that asks it again."""
         given = self.given
-        return Command(
-            verb,
-            {
-                **_spelled(given.named),
-                "host": given.host,
-                "python": given.python,
-                "version": self.version,
-                "distribution": self.distribution if self.distribution != FLASH_ATTN else None,
-                "source": self.sources,
-                "allow": self.allow,
-                "profile": self.profile,
-                "depot": self.depot,
-            },
-        )
+        about = {"host": given.host, "python": given.python, "version": self.version}
+        other = self.distribution if self.distribution != FLASH_ATTN else None
+        choice = {"distribution": other, "source": self.sources, "allow": self.allow, "profile": self.profile}
+        return Command(verb, {**_spelled(given.named), **about, **choice, "depot": self.depot})
 
     def with_help(self, helped: Help) -> Command:
         """The command with the options in their place that help."""

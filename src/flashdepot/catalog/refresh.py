@@ -8,7 +8,6 @@ import queue
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from enum import Enum
 from functools import partial
 from pathlib import Path
 from threading import Event, Thread
@@ -42,23 +41,15 @@ _OWN = "sources.json"
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}", re.ASCII)
 
 
-class Format(str, Enum):
-    """How a source lists its files."""
-
-    GITHUB = "github-releases"
-    HUGGINGFACE = "huggingface-tree"
-    INDEX = "simple-index"
-
-
 class Source(msgspec.Struct, frozen=True):
     """A collection of wheels and where it is listed.
 
-    ``files`` is what the URLs of its files begin with, empty where the listing gives them whole.
+    ``format`` is how it lists its files: by an API, or as a package index (PEP 503). ``files`` is what the URLs of its files begin with, empty where the listing gives them whole.
     """
 
     name: str
     kind: Literal["official", "community"]
-    format: Format
+    format: Literal["github-releases", "huggingface-tree", "simple-index"]
     listing: str
     files: str
     page: str
@@ -96,7 +87,7 @@ class Source(msgspec.Struct, frozen=True):
             )
         name = name or re.sub(r"[^a-z0-9.-]+", "-", (parts.hostname or "local").lower())
         try:
-            return cls(name, "community", Format.INDEX, listing=address, files="", page=address, licence="")
+            return cls(name, "community", "simple-index", listing=address, files="", page=address, licence="")
         except ValueError as error:
             raise UsageError(
                 f"'{url}' is not a package index: {error}.",
@@ -248,9 +239,9 @@ def list_source(source: Source, files: Iterable[PublishedFile], listed: dt.datet
 
 def _ask(source: Source, folder: Path, settings: IndexSettings, on_answer: Callable[[], None]) -> tuple[Page, bool]:
     """What a source lists, and whether all of it was known; ``on_answer`` is called when its server begins to answer."""
-    if source.format is Format.INDEX:
+    if source.format == "simple-index":
         return _ask_index(source, settings), False
-    github = source.format is Format.GITHUB
+    github = source.format == "github-releases"
     read = read_github_releases if github else partial(read_huggingface_tree, files=source.files)
     secret = os.environ.get("GITHUB_TOKEN", "") if github else ""
     token = PageToken(_GITHUB, secret) if secret else None

@@ -194,18 +194,12 @@ _KINDS = {"blob": "object", "toolchain": "compiler", "upstream": "source"}
 """What ``usage`` calls them."""
 
 _free_options = options(
-    flag("-y --yes  Do not ask."),
-    flag("--dry-run  Show what would be freed without freeing it."),
-    depot_option,
+    flag("-y --yes  Do not ask."), flag("--dry-run  Show what would be freed without freeing it."), depot_option
 )
 
 
 @command("flashdepot depot gc --dry-run", "flashdepot depot gc --older-than 7 --yes")
-@option(
-    "--older-than DAYS  Free what has not been used for this long.  [default: 30]",
-    type=Number(0),
-    default=30,
-)
+@option("--older-than DAYS  Free what has not been used for this long.  [default: 30]", type=Number(0), default=30)
 @option("--remove KEY  Forget this library first (repeatable).", multiple=True)
 @_free_options
 def gc(older_than: int, remove: tuple[str, ...], depot: Depot, *, yes: bool, dry_run: bool) -> View:

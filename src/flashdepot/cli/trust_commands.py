@@ -106,16 +106,10 @@ def remote() -> None:
 @flag("--push  Also push there what is built here.")
 @option("--key NAME:BASE64  Trust this key's signatures there.", to="keys", multiple=True)
 @flag("--unsigned  Accept unsigned libraries from there: anyone who may write there decides what you run.")
-@option(
-    "--builders N  Accept only what this many of your keys have signed.  [default: 1]",
-    type=Number(1),
-    default=1,
-)
+@option("--builders N  Accept only what this many of your keys have signed.  [default: 1]", type=Number(1), default=1)
 @flag("--anonymous  Read a bucket without credentials.")
 @option(
-    f"--timeout SECONDS  How long to wait for its answer.  [default: {PATIENCE:g}]",
-    type=Number(0.1),
-    default=PATIENCE,
+    f"--timeout SECONDS  How long to wait for its answer.  [default: {PATIENCE:g}]", type=Number(0.1), default=PATIENCE
 )
 def add(name: str, url: str | None, keys: tuple[str, ...], **settings: Any) -> View:
     """Add a remote for this user, or change the one of that name.

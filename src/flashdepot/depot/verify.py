@@ -10,7 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from flashdepot.depot.actions import ActionRecord, read_action, read_intent
-from flashdepot.depot.layout import Fingerprint, is_leftover, key_of
+from flashdepot.depot.layout import Fingerprint, is_leftover, key_of, real_folders
 from flashdepot.depot.libraries import read_artifact
 from flashdepot.depot.store import Depot
 from flashdepot.errors import IntegrityError, NewerError
@@ -102,7 +102,9 @@ class _Verification:
         layout = self._depot.layout
         trees = {name: tree for family in FAMILIES for name, tree in family.sources.known_trees().items()}
         trees.update(wheels.known_trees())
-        for folder in (*_folders(layout.toolchains), *_folders(layout.upstreams)):
+        for folder in (*real_folders(layout.toolchains), *real_folders(layout.upstreams)):
+            if is_leftover(folder):
+                continue
             self._count(_folder_problem(folder, trees.get(folder.name)))
             self._counts["folders"] += 1
             for file in folder.rglob("*"):
@@ -128,10 +130,6 @@ class _Verification:
             folder = depot.layout.library(key)
             return f"{folder} does not hold what its manifest says: {', '.join(wrong)}. 'flashdepot get' fixes it."
         return ""
-
-
-def _folders(parent: Path) -> list[Path]:
-    return sorted(path for path in parent.glob("*") if path.is_dir() and not is_leftover(path))
 
 
 def _folder_problem(folder: Path, tree: str | None) -> str:

@@ -7,18 +7,7 @@ from typing import Any, NamedTuple
 
 from flashdepot.facts import newest_gpu
 from flashdepot.facts.gpus import newest_cuda, oldest_driver
-from flashdepot.fit.needs import (
-    UNKNOWN,
-    AbiNeed,
-    CodeNeed,
-    CxxNeed,
-    DriverNeed,
-    LibcNeed,
-    Needs,
-    PlatformNeed,
-    PythonNeed,
-    TorchNeed,
-)
+from flashdepot.fit import needs
 from flashdepot.kernels import oldest_gpu
 from flashdepot.model.diagnosis import Command, Diagnosis, Reasons
 from flashdepot.model.environment import NO_TORCH, Accelerator, Environment, Torch
@@ -49,7 +38,7 @@ def judge_oldest_gpu(facts: Environment, floor: Architecture) -> Diagnosis | Non
     return Diagnosis.misfit("gpu", floor.dotted, has, text, fix)
 
 
-def judge_code(facts: Environment, need: CodeNeed) -> Diagnosis | None:
+def judge_code(facts: Environment, need: needs.CodeNeed) -> Diagnosis | None:
     """Machine code for every GPU that the kernels could run on."""
     wants = spell(need.sass)
     if not facts.gpus:
@@ -80,7 +69,7 @@ def take_or_make(gpu: Architecture) -> str:
     return f"Take a build for {gpu.sm}, or make one: {made}"
 
 
-def _without_code(facts: Environment, need: CodeNeed, unserved: list[Architecture]) -> Diagnosis | None:
+def _without_code(facts: Environment, need: needs.CodeNeed, unserved: list[Architecture]) -> Diagnosis | None:
     """A GPU that has no machine code of its own; PTX, compiled by the driver, may stand in."""
     wants, has = spell(need.sass), ",".join(str(gpu) for gpu in unserved)
     ptx = need.ptx
@@ -95,7 +84,7 @@ def _without_code(facts: Environment, need: CodeNeed, unserved: list[Architectur
     return Diagnosis.uncertain("sass", f"PTX {ptx}", str(facts.driver or ""), text, "--driver 580")
 
 
-def judge_driver(facts: Environment, need: DriverNeed) -> Diagnosis | None:
+def judge_driver(facts: Environment, need: needs.DriverNeed) -> Diagnosis | None:
     """The driver serves every release of a CUDA major version, from the first one on."""
     major = need.cuda.partition(".")[0]
     if not major or facts.platform is None or facts.platform.system not in {"linux", "windows"}:
@@ -116,7 +105,7 @@ def judge_driver(facts: Environment, need: DriverNeed) -> Diagnosis | None:
     return Diagnosis.misfit("driver", wants, str(facts.driver), f"{needs}, and this is {facts.driver}.", fix)
 
 
-def judge_platform(facts: Environment, need: PlatformNeed) -> Diagnosis | None:
+def judge_platform(facts: Environment, need: needs.PlatformNeed) -> Diagnosis | None:
     """Operating system and CPU."""
     wanted = facts.platform
     if wanted is None:
@@ -128,7 +117,7 @@ def judge_platform(facts: Environment, need: PlatformNeed) -> Diagnosis | None:
     return Diagnosis.misfit("platform", need.spelled, str(wanted), text, f"Take one for {wanted}.")
 
 
-def judge_libc(facts: Environment, need: LibcNeed) -> Diagnosis | None:
+def judge_libc(facts: Environment, need: needs.LibcNeed) -> Diagnosis | None:
     """The C library: that which a tag or the bytes ask for, else that of the system on which it was built."""
     if facts.platform is not None and facts.platform.system != "linux":
         return None  # judge_platform says so
@@ -154,7 +143,7 @@ def judge_libc(facts: Environment, need: LibcNeed) -> Diagnosis | None:
     return Diagnosis.uncertain("libc", str(certain), str(facts.libc), text, _BY_ITS_BYTES)
 
 
-def _judge_musl(facts: Environment, need: LibcNeed) -> Diagnosis | None:
+def _judge_musl(facts: Environment, need: needs.LibcNeed) -> Diagnosis | None:
     if facts.libc_name == need.name:
         return None
     if facts.libc_name is None and facts.libc is None:
@@ -166,7 +155,7 @@ def _judge_musl(facts: Environment, need: LibcNeed) -> Diagnosis | None:
     return Diagnosis.misfit("libc", need.name, has, text, fix)
 
 
-def judge_libstdcxx(facts: Environment, need: CxxNeed) -> Diagnosis | None:
+def judge_libstdcxx(facts: Environment, need: needs.CxxNeed) -> Diagnosis | None:
     """Symbol versions of libstdc++."""
     for prefix, floor, offered in (("GLIBCXX", need.glibcxx, facts.glibcxx), ("CXXABI", need.cxxabi, facts.cxxabi)):
         if floor is None or (offered is not None and floor <= offered):
@@ -181,7 +170,7 @@ def judge_libstdcxx(facts: Environment, need: CxxNeed) -> Diagnosis | None:
     return None
 
 
-def judge_python(facts: Environment, need: PythonNeed) -> Diagnosis | None:
+def judge_python(facts: Environment, need: needs.PythonNeed) -> Diagnosis | None:
     """Interpreter and its ABI."""
     python = facts.python
     if python is None:
@@ -259,7 +248,7 @@ def torch_lacks(facts: Environment, torch: Torch) -> list[Architecture]:
     return [gpu for gpu in facts.gpus if newest is not None and gpu.major > newest.major]
 
 
-def judge_torch(facts: Environment, need: TorchNeed) -> Diagnosis | None:
+def judge_torch(facts: Environment, need: needs.TorchNeed) -> Diagnosis | None:
     """The minor version of PyTorch: its C++ interface changes with each, and is not settled before a release."""
     torch = facts.torch
     if torch is None or torch == NO_TORCH:  # judge_accelerator says so
@@ -297,7 +286,7 @@ def judge_cuda(facts: Environment, cuda: str) -> Diagnosis | None:
     if torch is None or torch == NO_TORCH or torch.accelerator not in {Accelerator.CUDA, None}:
         return None  # judge_accelerator says so
     has = str(torch.cuda) if torch.cuda else ""
-    if cuda == UNKNOWN:
+    if cuda == needs.UNKNOWN:
         text = "Its name does not say for which CUDA it was built."
         return Diagnosis.uncertain("cuda", "not known", has or "not known", text, _BY_ITS_BYTES)
     if torch.cuda is None:
@@ -311,7 +300,7 @@ def judge_cuda(facts: Environment, cuda: str) -> Diagnosis | None:
     return Diagnosis.misfit("cuda", major, str(torch.cuda.major), text, fix)
 
 
-def judge_cxx11_abi(facts: Environment, need: AbiNeed) -> Diagnosis | None:
+def judge_cxx11_abi(facts: Environment, need: needs.AbiNeed) -> Diagnosis | None:
     """The C++ ABI of libstdc++, which decides the names of torch's functions that take a string."""
     torch = facts.torch
     if torch is None or torch == NO_TORCH or (facts.platform is not None and facts.platform.system != "linux"):
@@ -389,9 +378,9 @@ def fatal(facts: Environment) -> Diagnosis | None:
     return judge_oldest_gpu(facts, oldest_gpu())
 
 
-def judge(needs: Needs, facts: Environment) -> Reasons:
+def judge(thing: needs.Needs, facts: Environment) -> Reasons:
     """Every reason against a thing in a place, in the order of :data:`RULES`; empty when it fits."""
-    return tuple(reason for rule in RULES if (reason := rule(facts, getattr(needs, rule.part))) is not None)
+    return tuple(reason for rule in RULES if (reason := rule(facts, getattr(thing, rule.part))) is not None)
 
 
 def ask(rule_id: str, facts: Environment, need: object) -> Diagnosis | None:

@@ -59,12 +59,12 @@ def simple_pages(subindex: Subindex, names: Sequence[IndexedFile]) -> Mapping[st
     meta = {"meta": {"api-version": API_VERSION}}
     pages = {
         "index.html": _html("Projects", [f'<a href="{name}/">{name}</a>' for name in sorted(rows)]),
-        "index.json": _json({**meta, "projects": [{"name": name} for name in sorted(rows)]}),
+        "index.json": document_text({**meta, "projects": [{"name": name} for name in sorted(rows)]}),
     }
     for name, offered in rows.items():
         known = {"project-status": {"status": "active"}, "versions": sorted(versions[name], key=Version)}
         pages[f"{name}/index.html"] = _html(f"Links for {name}", map(_link, offered))
-        pages[f"{name}/index.json"] = _json({**meta, "name": name, **known, "files": offered})
+        pages[f"{name}/index.json"] = document_text({**meta, "name": name, **known, "files": offered})
     return pages
 
 
@@ -106,7 +106,8 @@ def _html(title: str, links: Iterable[str]) -> bytes:
     ).encode()
 
 
-def _json(document: Mapping[str, Any]) -> bytes:
+def document_text(document: Mapping[str, Any]) -> bytes:
+    """A document as the index holds it."""
     return (json.dumps(document, indent=1) + "\n").encode()
 
 

@@ -18,7 +18,7 @@ from flashdepot.errors import FlashdepotError, IncompatibleError, IntegrityError
 from flashdepot.files.disk import sha256_file
 from flashdepot.files.output_folder import OutputFolder
 from flashdepot.files.user_files import OutputFile
-from flashdepot.index.page import FILES, page, simple_pages
+from flashdepot.index.page import FILES, document_text, page, simple_pages
 from flashdepot.index.subindexes import Subindex, subindexes
 from flashdepot.model.index_record import RECORD_NAME, IndexedFile, IndexedWheel, IndexRecord
 from flashdepot.model.manifest import Manifest
@@ -181,13 +181,7 @@ class IndexSite(msgspec.Struct, frozen=True):
 
 
 def write_site(
-    folder: Path,
-    offered: Sequence[Path],
-    *,
-    url: str,
-    now: str,
-    signatures: Signatures,
-    on_note: Callable[[str], None],
+    folder: Path, offered: Sequence[Path], *, url: str, now: str, signatures: Signatures, on_note: Callable[[str], None]
 ) -> IndexSite:
     """Add our wheels to the index in a folder, or begin one there.
 
@@ -224,7 +218,9 @@ def write_site(
     made = IndexRecord(tuple(wheel.row for wheel in wheels), url or earlier.url, tuple(name.row for name in small))
     shown = subindexes(made.wheels)
     files = _files([*wheels, *small], signed, made, shown)
-    envelopes_of_record = signatures.of_record(RECORD_NAME, _record_text(made), _earlier_envelopes(folder, ""))
+    envelopes_of_record = signatures.of_record(
+        RECORD_NAME, document_text(made.to_json()), _earlier_envelopes(folder, "")
+    )
     if envelopes_of_record:
         files.append(OutputFile.of(f"{RECORD_NAME}{ENDING}", write_envelopes(envelopes_of_record)))
     output = OutputFolder(folder, "index", _LISTING, _ELSEWHERE)
@@ -252,10 +248,6 @@ def _earlier_envelopes(folder: Path, wheel: str) -> list[Envelope]:
         if path.stat().st_size <= LONGEST:
             return read_envelopes(path.read_bytes())
     return []
-
-
-def _record_text(made: IndexRecord) -> bytes:
-    return (json.dumps(made.to_json(), indent=1) + "\n").encode()
 
 
 def _earlier_record(folder: Path) -> IndexRecord:
@@ -291,10 +283,7 @@ def _kept(folder: Path, earlier: IndexRecord, on_note: Callable[[str], None]) ->
 
 
 def _files(
-    wheels: Sequence[LocalFile],
-    signed: Mapping[str, Sequence[Envelope]],
-    made: IndexRecord,
-    shown: Sequence[Subindex],
+    wheels: Sequence[LocalFile], signed: Mapping[str, Sequence[Envelope]], made: IndexRecord, shown: Sequence[Subindex]
 ) -> list[OutputFile]:
     files: list[OutputFile] = []
     for wheel in wheels:
@@ -310,6 +299,6 @@ def _files(
     for subindex in shown:
         pages = simple_pages(subindex, made.names)
         files += [OutputFile.of(f"{subindex.name}/{place}", data) for place, data in pages.items()]
-    files.append(OutputFile.of(RECORD_NAME, _record_text(made)))
+    files.append(OutputFile.of(RECORD_NAME, document_text(made.to_json())))
     files.append(OutputFile.of("index.html", page(made, shown).encode()))
     return files

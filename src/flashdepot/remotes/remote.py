@@ -276,11 +276,7 @@ class OpenRemote:
         return manifest
 
     def fetch_units(
-        self,
-        depot: Depot,
-        wanted: set[str],
-        current_digest: Callable[[str], str | None],
-        note: Callable[[str], None],
+        self, depot: Depot, wanted: set[str], current_digest: Callable[[str], str | None], note: Callable[[str], None]
     ) -> None:
         """Put what it has of some compiler runs into the depot, and take their intents out of ``wanted``."""
         known = self.units(wanted)

@@ -12,19 +12,9 @@ import msgspec
 from flashdepot.errors import UsageError, not_one_of
 from flashdepot.facts.gpus import known_architectures, parse_architectures
 from flashdepot.kernels import ALL, FAMILIES, default_family, oldest_gpu, parse_families
+from flashdepot.model import selection
 from flashdepot.model.limits import Compiling, joined
 from flashdepot.model.request import AnyCuda, CudaChoice, GpuChoice, Gpus, LibraryRequest
-from flashdepot.model.selection import (
-    PROFILES,
-    Dtype,
-    Feature,
-    Pass,
-    parse_dtypes,
-    parse_features,
-    parse_head_dims,
-    parse_passes,
-    parse_profile,
-)
 from flashdepot.model.target import Platform, Version
 
 if TYPE_CHECKING:
@@ -97,7 +87,10 @@ WORDS: Mapping[str, Word] = {
         lambda: default_family().sources.known_versions(),  # noqa: PLW0108  (reads a table)
     ),
     "profile": Word(
-        parse_profile, "full|training|inference|quick", "Named selection.  [default: full]", lambda: PROFILES
+        selection.parse_profile,
+        "full|training|inference|quick",
+        "Named selection.  [default: full]",
+        lambda: selection.PROFILES,
     ),
     "arch": Word(
         _parse_arch,
@@ -106,28 +99,28 @@ WORDS: Mapping[str, Word] = {
         _architectures,
     ),
     "passes": Word(
-        parse_passes,
+        selection.parse_passes,
         "fwd,splitkv,bwd",
         "Passes to include, instead of the profile's.",
-        lambda: (member.value for member in Pass),
+        lambda: (member.value for member in selection.Pass),
     ),
     "head_dims": Word(
-        parse_head_dims,
+        selection.parse_head_dims,
         "64,128,...",
         "Head dims to include, instead of the profile's.",
         lambda: map(str, sorted({unit.head_dim for unit in default_family().full()})),
     ),
     "dtypes": Word(
-        parse_dtypes,
+        selection.parse_dtypes,
         "bf16,fp16",
         "Element types to include, instead of the profile's.",
-        lambda: (member.value for member in Dtype),
+        lambda: (member.value for member in selection.Dtype),
     ),
     "features": Word(
-        parse_features,
+        selection.parse_features,
         "a,b|none|all",
         "Features to include: dropout, alibi, softcap, local, uneven_k; instead of the profile's.",
-        lambda: [*(member.value for member in Feature), "none", "all"],
+        lambda: [*(member.value for member in selection.Feature), "none", "all"],
     ),
     "families": Word(
         parse_families,
