@@ -10,7 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from flashdepot.depot.actions import ActionRecord, read_action, read_intent
-from flashdepot.depot.layout import Fingerprint, is_leftover, key_of, real_folders
+from flashdepot.depot.layout import Fingerprint, inside, is_leftover, key_of
 from flashdepot.depot.libraries import read_artifact
 from flashdepot.depot.store import Depot
 from flashdepot.errors import IntegrityError, NewerError
@@ -102,8 +102,8 @@ class _Verification:
         layout = self._depot.layout
         trees = {name: tree for family in FAMILIES for name, tree in family.sources.known_trees().items()}
         trees.update(wheels.known_trees())
-        for folder in (*real_folders(layout.toolchains), *real_folders(layout.upstreams)):
-            if is_leftover(folder):
+        for folder in (*inside(layout.toolchains), *inside(layout.upstreams)):
+            if is_leftover(folder) or not folder.is_dir():
                 continue
             self._count(_folder_problem(folder, trees.get(folder.name)))
             self._counts["folders"] += 1
