@@ -18,16 +18,10 @@ _STEP = 8
 
 
 def flash_attn_func(
-    q: Any,
-    k: Any,
-    v: Any,
-    softmax_scale: float | None = None,
-    causal: bool = False,
-    window_size: tuple[int, int] = (-1, -1),
-    softcap: float = 0.0,
-    deterministic: bool = False,
+    q: Any, k: Any, v: Any, softmax_scale: float | None = None, causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1), softcap: float = 0.0, deterministic: bool = False,
     return_lse: bool = False,
-) -> Any:
+) -> Any:  # fmt: skip
     """Softmax attention: ``softmax(softmax_scale * q @ k.T + mask) @ v``.
 
     :param q: (batch, seqlen_q, heads, head_dim), float16 or bfloat16.
@@ -51,20 +45,10 @@ def flash_attn_func(
 
 
 def flash_attn_varlen_func(
-    q: Any,
-    k: Any,
-    v: Any,
-    cu_seqlens_q: Any,
-    cu_seqlens_k: Any,
-    max_seqlen_q: int,
-    max_seqlen_k: int,
-    softmax_scale: float | None = None,
-    causal: bool = False,
-    window_size: tuple[int, int] = (-1, -1),
-    softcap: float = 0.0,
-    deterministic: bool = False,
-    return_lse: bool = False,
-) -> Any:
+    q: Any, k: Any, v: Any, cu_seqlens_q: Any, cu_seqlens_k: Any, max_seqlen_q: int, max_seqlen_k: int,
+    softmax_scale: float | None = None, causal: bool = False, window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0, deterministic: bool = False, return_lse: bool = False,
+) -> Any:  # fmt: skip
     """Attention of sequences that lie one after the other, without padding.
 
     :param q: (total_q, heads, head_dim); ``k`` and ``v`` are (total_k, heads_k, head_dim).

@@ -36,26 +36,10 @@ _PACKED_K = "total_k, num_heads_k, head_size"
 
 
 def bwd(
-    dout: Any,
-    q: Any,
-    k: Any,
-    v: Any,
-    out: Any,
-    softmax_lse: Any,
-    dq: Any,
-    dk: Any,
-    dv: Any,
-    alibi_slopes: Any,
-    p_dropout: float,
-    softmax_scale: float,
-    is_causal: bool,
-    window_size_left: int,
-    window_size_right: int,
-    softcap: float,
-    deterministic: bool,
-    gen: Any,  # noqa: ARG001  (upstream's signature: the forward pass saved what came from it in rng_state)
-    rng_state: Any,
-) -> list[Any]:
+    dout: Any, q: Any, k: Any, v: Any, out: Any, softmax_lse: Any, dq: Any, dk: Any, dv: Any,
+    alibi_slopes: Any, p_dropout: float, softmax_scale: float, is_causal: bool, window_size_left: int,
+    window_size_right: int, softcap: float, deterministic: bool, gen: Any, rng_state: Any,  # noqa: ARG001  (gen is upstream's)
+) -> list[Any]:  # fmt: skip
     """Gradients of ``fwd``; dq, dk and dv are written where they are given.
 
     :returns: dq, dk, dv, and softmax_d (b, h, sq up to 128s) float32.
@@ -77,31 +61,11 @@ def bwd(
 
 
 def varlen_bwd(
-    dout: Any,
-    q: Any,
-    k: Any,
-    v: Any,
-    out: Any,
-    softmax_lse: Any,
-    dq: Any,
-    dk: Any,
-    dv: Any,
-    cu_seqlens_q: Any,
-    cu_seqlens_k: Any,
-    alibi_slopes: Any,
-    max_seqlen_q: int,
-    max_seqlen_k: int,
-    p_dropout: float,
-    softmax_scale: float,
-    zero_tensors: bool,
-    is_causal: bool,
-    window_size_left: int,
-    window_size_right: int,
-    softcap: float,
-    deterministic: bool,
-    gen: Any,  # noqa: ARG001  (as in bwd)
-    rng_state: Any,
-) -> list[Any]:
+    dout: Any, q: Any, k: Any, v: Any, out: Any, softmax_lse: Any, dq: Any, dk: Any, dv: Any,
+    cu_seqlens_q: Any, cu_seqlens_k: Any, alibi_slopes: Any, max_seqlen_q: int, max_seqlen_k: int,
+    p_dropout: float, softmax_scale: float, zero_tensors: bool, is_causal: bool, window_size_left: int,
+    window_size_right: int, softcap: float, deterministic: bool, gen: Any, rng_state: Any,  # noqa: ARG001  (gen is upstream's)
+) -> list[Any]:  # fmt: skip
     """Gradients of ``varlen_fwd``; dq, dk and dv are written where they are given.
 
     :returns: dq, dk, dv, and softmax_d (h, total_q + 128 * b) float32.
@@ -128,16 +92,9 @@ def varlen_bwd(
 
 
 def _checked(
-    tensors: tuple[Any, ...],
-    words: tuple[str, str],
-    lengths: tuple[int, int, int, int, int] | None,
-    mask: tuple[Any, ...],
-    slopes: tuple[int, int],
-    p_dropout: float,
-    rng_state: Any,
-    *,
-    zero: bool = False,
-) -> list[Any]:
+    tensors: tuple[Any, ...], words: tuple[str, str], lengths: tuple[int, int, int, int, int] | None,
+    mask: tuple[Any, ...], slopes: tuple[int, int], p_dropout: float, rng_state: Any, *, zero: bool = False,
+) -> list[Any]:  # fmt: skip
     """Refuse tensors that do not belong together, or do the call: dq, dk, dv and softmax_d."""
     dout, q, k, v, out, _, *given = tensors
     device, (q_words, k_words) = q.get_device(), words
@@ -160,28 +117,11 @@ def _checked(
 
 
 def differentiate(
-    dout: Any,
-    q: Any,
-    k: Any,
-    v: Any,
-    out: Any,
-    lse: Any,
-    dq: Any,
-    dk: Any,
-    dv: Any,
-    lengths: tuple[int, int, int, int, int] | None,
-    mask: tuple[Any, ...],
-    slopes: tuple[int, int] = (0, 0),
-    dropout: float = 0.0,
-    rng_state: int = 0,
-    *,
-    d_lse: Any = None,
-    sink: Any = None,
-    d_sink: Any = None,
-    flags: int = 0,
-    zero: bool = False,
-    key: Any = None,
-) -> Any:
+    dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, dq: Any, dk: Any, dv: Any,
+    lengths: tuple[int, int, int, int, int] | None, mask: tuple[Any, ...], slopes: tuple[int, int] = (0, 0),
+    dropout: float = 0.0, rng_state: int = 0, *, d_lse: Any = None, sink: Any = None, d_sink: Any = None,
+    flags: int = 0, zero: bool = False, key: Any = None,
+) -> Any:  # fmt: skip
     """Write the gradients of tensors that belong together, which nobody checks here, and return softmax_d.
 
     :param lengths: of a packed call: batch, the longest sequences, and the addresses of cu_seqlens.

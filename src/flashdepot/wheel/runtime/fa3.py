@@ -76,24 +76,12 @@ def _with_words(
 
 
 def flash_attn_func(
-    q: Any,
-    k: Any,
-    v: Any,
-    softmax_scale: float | None = None,
-    causal: bool = False,
-    qv: Any = None,
-    q_descale: Any = None,
-    k_descale: Any = None,
-    v_descale: Any = None,
-    window_size: tuple[int, int] = (-1, -1),
-    attention_chunk: int = 0,
-    softcap: float = 0.0,
-    num_splits: int = 1,
-    pack_gqa: bool | None = None,
-    deterministic: bool = False,
-    sm_margin: int = 0,
+    q: Any, k: Any, v: Any, softmax_scale: float | None = None, causal: bool = False,
+    qv: Any = None, q_descale: Any = None, k_descale: Any = None, v_descale: Any = None,
+    window_size: tuple[int, int] = (-1, -1), attention_chunk: int = 0, softcap: float = 0.0,
+    num_splits: int = 1, pack_gqa: bool | None = None, deterministic: bool = False, sm_margin: int = 0,
     return_attn_probs: bool = False,
-) -> Any:
+) -> Any:  # fmt: skip
     """Attention over q (b, sq, h, d), k (b, sk, hk, d) and v (b, sk, hk, dv): out, and lse (b, h, sq) if asked for."""
     words = Words(qv, q_descale, k_descale, v_descale, attention_chunk)
     scale = _scale_of(q, qv, softmax_scale)
@@ -102,30 +90,13 @@ def flash_attn_func(
 
 
 def flash_attn_varlen_func(
-    q: Any,
-    k: Any,
-    v: Any,
-    cu_seqlens_q: Any,
-    cu_seqlens_k: Any,
-    max_seqlen_q: int,
-    max_seqlen_k: int,
-    seqused_q: Any = None,
-    seqused_k: Any = None,
-    softmax_scale: float | None = None,
-    causal: bool = False,
-    qv: Any = None,
-    q_descale: Any = None,
-    k_descale: Any = None,
-    v_descale: Any = None,
-    window_size: tuple[int, int] = (-1, -1),
-    attention_chunk: int = 0,
-    softcap: float = 0.0,
-    num_splits: int = 1,
-    pack_gqa: bool | None = None,
-    deterministic: bool = False,
-    sm_margin: int = 0,
+    q: Any, k: Any, v: Any, cu_seqlens_q: Any, cu_seqlens_k: Any, max_seqlen_q: int, max_seqlen_k: int,
+    seqused_q: Any = None, seqused_k: Any = None, softmax_scale: float | None = None, causal: bool = False,
+    qv: Any = None, q_descale: Any = None, k_descale: Any = None, v_descale: Any = None,
+    window_size: tuple[int, int] = (-1, -1), attention_chunk: int = 0, softcap: float = 0.0,
+    num_splits: int = 1, pack_gqa: bool | None = None, deterministic: bool = False, sm_margin: int = 0,
     return_attn_probs: bool = False,
-) -> Any:
+) -> Any:  # fmt: skip
     """Attention over packed sequences, q (total_q, h, d): out, and lse (h, total_q) if asked for."""
     words = Words(qv, q_descale, k_descale, v_descale, attention_chunk, seqused_q)
     lengths = (cu_seqlens_q, cu_seqlens_k, seqused_k, max_seqlen_q, max_seqlen_k, None)
@@ -135,20 +106,11 @@ def flash_attn_varlen_func(
 
 
 def flash_attn_qkvpacked_func(
-    qkv: Any,
-    softmax_scale: float | None = None,
-    causal: bool = False,
-    q_descale: Any = None,
-    k_descale: Any = None,
-    v_descale: Any = None,
-    window_size: tuple[int, int] = (-1, -1),
-    attention_chunk: int = 0,
-    softcap: float = 0.0,
-    deterministic: bool = False,
-    num_heads_q: int | None = None,
-    sm_margin: int = 0,
+    qkv: Any, softmax_scale: float | None = None, causal: bool = False, q_descale: Any = None,
+    k_descale: Any = None, v_descale: Any = None, window_size: tuple[int, int] = (-1, -1), attention_chunk: int = 0,
+    softcap: float = 0.0, deterministic: bool = False, num_heads_q: int | None = None, sm_margin: int = 0,
     return_attn_probs: bool = False,
-) -> Any:
+) -> Any:  # fmt: skip
     """Attention over qkv (b, s, 3, h, d), or (b, s, h + 2 hk, d) with num_heads_q."""
     if num_heads_q is None:
         q, k, v = qkv.unbind(-3)
@@ -161,37 +123,15 @@ def flash_attn_qkvpacked_func(
 
 
 def flash_attn_with_kvcache(
-    q: Any,
-    k_cache: Any,
-    v_cache: Any,
-    k: Any = None,
-    v: Any = None,
-    qv: Any = None,
-    rotary_cos: Any = None,
-    rotary_sin: Any = None,
-    cache_seqlens: Any = None,
-    cache_batch_idx: Any = None,
-    cache_leftpad: Any = None,
-    page_table: Any = None,
-    cu_seqlens_q: Any = None,
-    cu_seqlens_k_new: Any = None,
-    max_seqlen_q: int | None = None,
-    rotary_seqlens: Any = None,
-    q_descale: Any = None,
-    k_descale: Any = None,
-    v_descale: Any = None,
-    softmax_scale: float | None = None,
-    causal: bool = False,
-    window_size: tuple[int, int] = (-1, -1),
-    attention_chunk: int = 0,
-    softcap: float = 0.0,
-    rotary_interleaved: bool = True,
-    scheduler_metadata: Any = None,
-    num_splits: int = 0,
-    pack_gqa: bool | None = None,
-    sm_margin: int = 0,
-    return_softmax_lse: bool = False,
-) -> Any:
+    q: Any, k_cache: Any, v_cache: Any, k: Any = None, v: Any = None, qv: Any = None,
+    rotary_cos: Any = None, rotary_sin: Any = None, cache_seqlens: Any = None, cache_batch_idx: Any = None,
+    cache_leftpad: Any = None, page_table: Any = None, cu_seqlens_q: Any = None, cu_seqlens_k_new: Any = None,
+    max_seqlen_q: int | None = None, rotary_seqlens: Any = None, q_descale: Any = None, k_descale: Any = None,
+    v_descale: Any = None, softmax_scale: float | None = None, causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1), attention_chunk: int = 0, softcap: float = 0.0,
+    rotary_interleaved: bool = True, scheduler_metadata: Any = None, num_splits: int = 0,
+    pack_gqa: bool | None = None, sm_margin: int = 0, return_softmax_lse: bool = False,
+) -> Any:  # fmt: skip
     """Attention over a cache, after k and v, if given, were appended to it: out, and lse and two more if asked for."""
     if isinstance(cache_seqlens, int):
         batch = q.shape[0] if cu_seqlens_q is None else cu_seqlens_q.shape[0] - 1
@@ -228,66 +168,25 @@ def _flash_attn_forward(*arguments: Any, **more: Any) -> tuple[Any, Any, Any, An
 
 
 def _flash_attn_backward(
-    dout: Any,
-    q: Any,
-    k: Any,
-    v: Any,
-    out: Any,
-    softmax_lse: Any,
-    cu_seqlens_q: Any = None,
-    cu_seqlens_k: Any = None,
-    sequed_q: Any = None,
-    sequed_k: Any = None,
-    max_seqlen_q: int | None = None,
-    max_seqlen_k: int | None = None,
-    dq: Any = None,
-    dk: Any = None,
-    dv: Any = None,
-    *mask: Any,
-    **more: Any,
-) -> Any:
+    dout: Any, q: Any, k: Any, v: Any, out: Any, softmax_lse: Any, cu_seqlens_q: Any = None,
+    cu_seqlens_k: Any = None, sequed_q: Any = None, sequed_k: Any = None, max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None, dq: Any = None, dk: Any = None, dv: Any = None, *mask: Any, **more: Any,
+) -> Any:  # fmt: skip
     lengths = (cu_seqlens_q, cu_seqlens_k, sequed_q, sequed_k, max_seqlen_q, max_seqlen_k)
     return _backward(dout, q, k, v, out, softmax_lse, dq, dk, dv, *lengths, *mask, **more)[0]
 
 
 def _forward(
-    q: Any,
-    k: Any,
-    v: Any,
-    k_new: Any = None,
-    v_new: Any = None,
-    qv: Any = None,
-    out: Any = None,
-    cu_seqlens_q: Any = None,
-    cu_seqlens_k: Any = None,
-    cu_seqlens_k_new: Any = None,
-    seqused_q: Any = None,
-    seqused_k: Any = None,
-    max_seqlen_q: int | None = None,
-    max_seqlen_k: int | None = None,
-    page_table: Any = None,
-    kv_batch_idx: Any = None,
-    leftpad_k: Any = None,
-    rotary_cos: Any = None,
-    rotary_sin: Any = None,
-    seqlens_rotary: Any = None,
-    q_descale: Any = None,
-    k_descale: Any = None,
-    v_descale: Any = None,
-    softmax_scale: float | None = None,
-    is_causal: bool = False,
-    window_size_left: int = -1,
-    window_size_right: int = -1,
-    attention_chunk: int = 0,
-    softcap: float = 0.0,
-    is_rotary_interleaved: bool = False,
-    scheduler_metadata: Any = None,
-    num_splits: int = 0,
-    pack_gqa: bool | None = None,
-    sm_margin: int = 0,
-    *,
-    lse: bool = True,
-) -> tuple[Any, Any, Any, Any]:
+    q: Any, k: Any, v: Any, k_new: Any = None, v_new: Any = None, qv: Any = None, out: Any = None,
+    cu_seqlens_q: Any = None, cu_seqlens_k: Any = None, cu_seqlens_k_new: Any = None,
+    seqused_q: Any = None, seqused_k: Any = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None,
+    page_table: Any = None, kv_batch_idx: Any = None, leftpad_k: Any = None,
+    rotary_cos: Any = None, rotary_sin: Any = None, seqlens_rotary: Any = None,
+    q_descale: Any = None, k_descale: Any = None, v_descale: Any = None, softmax_scale: float | None = None,
+    is_causal: bool = False, window_size_left: int = -1, window_size_right: int = -1, attention_chunk: int = 0,
+    softcap: float = 0.0, is_rotary_interleaved: bool = False, scheduler_metadata: Any = None,
+    num_splits: int = 0, pack_gqa: bool | None = None, sm_margin: int = 0, *, lse: bool = True,
+) -> tuple[Any, Any, Any, Any]:  # fmt: skip
     """Do ``torch.ops.flash_attn_3.fwd``; the two last results are those of several splits, and empty."""
     if rotary_cos is None or (seqlens_rotary is not None and _are_one(seqlens_rotary, seqused_k)):
         seqlens_rotary = None
@@ -326,29 +225,12 @@ def _are_one(tensor: Any, other: Any) -> bool:
 
 
 def _backward(
-    dout: Any,
-    q: Any,
-    k: Any,
-    v: Any,
-    out: Any,
-    softmax_lse: Any,
-    dq: Any = None,
-    dk: Any = None,
-    dv: Any = None,
-    cu_seqlens_q: Any = None,
-    cu_seqlens_k: Any = None,
-    seqused_q: Any = None,
-    seqused_k: Any = None,
-    max_seqlen_q: int | None = None,
-    max_seqlen_k: int | None = None,
-    softmax_scale: float | None = None,
-    is_causal: bool = False,
-    window_size_left: int = -1,
-    window_size_right: int = -1,
-    softcap: float = 0.0,
-    deterministic: bool = False,
-    sm_margin: int = 0,
-) -> tuple[Any, Any, Any, Any, Any]:
+    dout: Any, q: Any, k: Any, v: Any, out: Any, softmax_lse: Any, dq: Any = None, dk: Any = None, dv: Any = None,
+    cu_seqlens_q: Any = None, cu_seqlens_k: Any = None, seqused_q: Any = None, seqused_k: Any = None,
+    max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, softmax_scale: float | None = None,
+    is_causal: bool = False, window_size_left: int = -1, window_size_right: int = -1, softcap: float = 0.0,
+    deterministic: bool = False, sm_margin: int = 0,
+) -> tuple[Any, Any, Any, Any, Any]:  # fmt: skip
     """Do ``torch.ops.flash_attn_3.bwd``, which writes dq, dk and dv: softmax_d, and four that nobody reads and are empty."""
     lengths = (cu_seqlens_q, cu_seqlens_k, seqused_k, max_seqlen_q, max_seqlen_k, None)
     window = (window_size_left, window_size_right)

@@ -62,16 +62,9 @@ def get_scheduler_metadata(*_: Any, **__: Any) -> SchedulerMetadataTensorsTorch:
 
 
 def flash_attn_combine(
-    out_partial: Any,
-    lse_partial: Any,
-    out: Any = None,
-    out_dtype: Any = None,
-    cu_seqlens: Any = None,
-    seqused: Any = None,
-    virtual_batch_idx: Any = None,
-    return_lse: bool = True,
-    **others: Any,
-) -> tuple[Any, Any]:
+    out_partial: Any, lse_partial: Any, out: Any = None, out_dtype: Any = None, cu_seqlens: Any = None,
+    seqused: Any = None, virtual_batch_idx: Any = None, return_lse: bool = True, **others: Any,
+) -> tuple[Any, Any]:  # fmt: skip
     """One result of partial ones, as the FlashAttention-3 function; rows beyond ``seqused`` are combined too."""
     if virtual_batch_idx is not None:
         raise refuse("virtual_batch_idx is set", "nothing here reorders the batch")
@@ -81,29 +74,13 @@ def flash_attn_combine(
 
 
 def flash_attn_func(
-    q: Any,
-    k: Any,
-    v: Any,
-    qv: Any = None,
-    gather_kv_indices: Any = None,
-    softmax_scale: float | None = None,
-    causal: bool = False,
-    window_size: tuple[int | None, int | None] = (None, None),
-    learnable_sink: Any = None,
-    softcap: float = 0.0,
-    num_splits: int = 1,
-    pack_gqa: bool | None = None,
-    deterministic: bool = False,
-    score_mod: Any = None,
-    score_mod_bwd: Any = None,
-    mask_mod: Any = None,
-    aux_tensors: Any = None,
-    aux_scalars: Any = None,
-    block_sparse_tensors: Any = None,
-    block_sparse_tensors_bwd: Any = None,
-    return_lse: bool = False,
-    **others: Any,
-) -> tuple[Any, Any]:
+    q: Any, k: Any, v: Any, qv: Any = None, gather_kv_indices: Any = None, softmax_scale: float | None = None,
+    causal: bool = False, window_size: tuple[int | None, int | None] = (None, None),
+    learnable_sink: Any = None, softcap: float = 0.0, num_splits: int = 1, pack_gqa: bool | None = None,
+    deterministic: bool = False, score_mod: Any = None, score_mod_bwd: Any = None, mask_mod: Any = None,
+    aux_tensors: Any = None, aux_scalars: Any = None, block_sparse_tensors: Any = None,
+    block_sparse_tensors_bwd: Any = None, return_lse: bool = False, **others: Any,
+) -> tuple[Any, Any]:  # fmt: skip
     """Attention over q (b, sq, h, d), k (b, sk, hk, d) and v (b, sk, hk, dv): out, and lse (b, h, sq) or None."""
     _require_dims(q, v)
     jit = (score_mod, score_mod_bwd, mask_mod, aux_tensors, aux_scalars, block_sparse_tensors, block_sparse_tensors_bwd)
@@ -115,36 +92,15 @@ def flash_attn_func(
 
 
 def flash_attn_varlen_func(
-    q: Any,
-    k: Any,
-    v: Any,
-    qv: Any = None,
-    cu_seqlens_q: Any = None,
-    cu_seqlens_k: Any = None,
-    max_seqlen_q: int | None = None,
-    max_seqlen_k: int | None = None,
-    min_seqlen_k: int | None = None,
-    seqused_q: Any = None,
-    seqused_k: Any = None,
-    gather_kv_indices: Any = None,
-    page_table: Any = None,
-    softmax_scale: float | None = None,
-    causal: bool = False,
-    window_size: tuple[int | None, int | None] = (None, None),
-    learnable_sink: Any = None,
-    softcap: float = 0.0,
-    num_splits: int = 1,
-    pack_gqa: bool | None = None,
-    deterministic: bool = False,
-    score_mod: Any = None,
-    score_mod_bwd: Any = None,
-    mask_mod: Any = None,
-    block_sparse_tensors: Any = None,
-    aux_tensors: Any = None,
-    aux_scalars: Any = None,
-    return_lse: bool = False,
-    **others: Any,
-) -> tuple[Any, Any]:
+    q: Any, k: Any, v: Any, qv: Any = None, cu_seqlens_q: Any = None, cu_seqlens_k: Any = None,
+    max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, min_seqlen_k: int | None = None,
+    seqused_q: Any = None, seqused_k: Any = None, gather_kv_indices: Any = None, page_table: Any = None,
+    softmax_scale: float | None = None, causal: bool = False,
+    window_size: tuple[int | None, int | None] = (None, None), learnable_sink: Any = None, softcap: float = 0.0,
+    num_splits: int = 1, pack_gqa: bool | None = None, deterministic: bool = False,
+    score_mod: Any = None, score_mod_bwd: Any = None, mask_mod: Any = None, block_sparse_tensors: Any = None,
+    aux_tensors: Any = None, aux_scalars: Any = None, return_lse: bool = False, **others: Any,
+) -> tuple[Any, Any]:  # fmt: skip
     """Attention over sequences that are packed, or (b, s, ..) with lengths, on either side; keys may lie in pages."""
     _require_dims(q, v)
     jit = (score_mod, score_mod_bwd, mask_mod, aux_tensors, aux_scalars, block_sparse_tensors, None)
@@ -160,30 +116,13 @@ def flash_attn_varlen_func(
 
 
 def _flash_attn_fwd(
-    q: Any,
-    k: Any,
-    v: Any,
-    qv: Any = None,
-    cu_seqlens_q: Any = None,
-    cu_seqlens_k: Any = None,
-    seqused_q: Any = None,
-    seqused_k: Any = None,
-    max_seqlen_q: int | None = None,
-    max_seqlen_k: int | None = None,
-    min_seqlen_k: int | None = None,
-    page_table: Any = None,
-    softmax_scale: float | None = None,
-    causal: bool = False,
-    softcap: float | None = None,
-    window_size_left: int | None = None,
-    window_size_right: int | None = None,
-    learnable_sink: Any = None,
-    *,
-    return_lse: bool = False,
-    out: Any = None,
-    lse: Any = None,
-    **others: Any,
-) -> tuple[Any, Any]:
+    q: Any, k: Any, v: Any, qv: Any = None, cu_seqlens_q: Any = None, cu_seqlens_k: Any = None,
+    seqused_q: Any = None, seqused_k: Any = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None,
+    min_seqlen_k: int | None = None, page_table: Any = None, softmax_scale: float | None = None,
+    causal: bool = False, softcap: float | None = None, window_size_left: int | None = None,
+    window_size_right: int | None = None, learnable_sink: Any = None, *, return_lse: bool = False, out: Any = None,
+    lse: Any = None, **others: Any,
+) -> tuple[Any, Any]:  # fmt: skip
     """Return out and lse, which is what torch's FA4 reads of upstream's results."""
     _require_dims(q, v)
     _require_none((*(None,) * 7, qv), others)
@@ -207,32 +146,12 @@ def _flash_attn_fwd(
 
 
 def _flash_attn_bwd(
-    q: Any,
-    k: Any,
-    v: Any,
-    out: Any,
-    dout: Any,
-    lse: Any,
-    softmax_scale: float | None = None,
-    causal: bool = False,
-    softcap: float = 0.0,
-    window_size_left: int | None = None,
-    window_size_right: int | None = None,
-    *,
-    cu_seqlens_q: Any = None,
-    cu_seqlens_k: Any = None,
-    seqused_q: Any = None,
-    seqused_k: Any = None,
-    max_seqlen_q: int | None = None,
-    max_seqlen_k: int | None = None,
-    deterministic: bool = False,
-    dq: Any = None,
-    dk: Any = None,
-    dv: Any = None,
-    dlse: Any = None,
-    learnable_sink: Any = None,
-    **others: Any,
-) -> tuple[Any, ...]:
+    q: Any, k: Any, v: Any, out: Any, dout: Any, lse: Any, softmax_scale: float | None = None, causal: bool = False,
+    softcap: float = 0.0, window_size_left: int | None = None, window_size_right: int | None = None, *,
+    cu_seqlens_q: Any = None, cu_seqlens_k: Any = None, seqused_q: Any = None, seqused_k: Any = None,
+    max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, deterministic: bool = False,
+    dq: Any = None, dk: Any = None, dv: Any = None, dlse: Any = None, learnable_sink: Any = None, **others: Any,
+) -> tuple[Any, ...]:  # fmt: skip
     """Return dq, dk and dv, written where they are given, and with learnable_sink its gradient."""
     _require_none((), others)
     lengths = (cu_seqlens_q, cu_seqlens_k, seqused_k, max_seqlen_q, max_seqlen_k, None)

@@ -83,6 +83,8 @@ _NO_TABLE = (0, 0)
 _KEYS = "batch_size, seqlen_k, num_heads_k, head_size"
 _NO_CACHE = (0, *_NOWHERE, *_NOWHERE, 0, 0, 0, 0, 0, 0)
 """The fields from seqlen_new to rotary_seqlen."""
+_NOT_PACKED = (0,) * 7
+"""Those from cu_seqlens_q to page_size."""
 
 Mask = tuple[Any, ...]
 """The scale, whether it is causal, the two ends of the window, and the softcap."""
@@ -96,20 +98,9 @@ that of k, else 0; the fields before dropout and num_splits; and those after."""
 
 
 def fwd(
-    q: Any,
-    k: Any,
-    v: Any,
-    out: Any,
-    alibi_slopes: Any,
-    p_dropout: float,
-    softmax_scale: float,
-    is_causal: bool,
-    window_size_left: int,
-    window_size_right: int,
-    softcap: float,
-    return_softmax: bool,
-    gen: Any,
-) -> list[Any]:
+    q: Any, k: Any, v: Any, out: Any, alibi_slopes: Any, p_dropout: float, softmax_scale: float, is_causal: bool,
+    window_size_left: int, window_size_right: int, softcap: float, return_softmax: bool, gen: Any,
+) -> list[Any]:  # fmt: skip
     """Attention over q (b, sq, h, d) and k, v (b, sk, hk, d).
 
     :returns: out as q; softmax_lse (b, h, sq) float32; the debug probabilities, empty unless asked for; rng_state (2)
@@ -122,22 +113,8 @@ def fwd(
     if p_dropout == 0 and not return_softmax:
         out, lse = attend_dense(q, k, v, out, alibi_slopes, mask)
         return [out, lse, q.new_empty(0), _empty(2, dtype=_int64, device=q.device)]
-    q, out, lse, _, start, rest = _dense_fields(q, k, v, out, alibi_slopes, mask)
-    check_dropout(p_dropout, softcap, return_softmax=return_softmax)
-    b, sq, h, _ = q.shape
-    rng_state = _empty(2, dtype=_int64, device=q.device)
-    p = _probabilities(q, b, h, sq, k.shape[1], return_softmax=return_softmax)
-    arguments = _pack(
-        _size,
-        *(*start, p_dropout, 0, *rest),
-        *(0, 0, 0, 0),
-        *(0, 0, 0),
-        *_NO_CACHE,
-        *reserve(gen, q.get_device(), b, h),
-        *(rng_state.data_ptr(), p.data_ptr()),
-    )
-    run_forward(arguments, q)
-    return [out, lse, p, rng_state]
+    *fields, rest = _dense_fields(q, k, v, out, alibi_slopes, mask)
+    return _with_random_numbers((*fields, (*rest, *_NOT_PACKED)), p_dropout, gen, return_softmax=return_softmax)
 
 
 def attend_dense(
@@ -223,28 +200,11 @@ def _dense_fields(q: Any, k: Any, v: Any, out: Any, alibi_slopes: Any, mask: Mas
 
 
 def varlen_fwd(
-    q: Any,
-    k: Any,
-    v: Any,
-    out: Any,
-    cu_seqlens_q: Any,
-    cu_seqlens_k: Any,
-    seqused_k: Any,
-    leftpad_k: Any,
-    block_table: Any,
-    alibi_slopes: Any,
-    max_seqlen_q: int,
-    max_seqlen_k: int,
-    p_dropout: float,
-    softmax_scale: float,
-    zero_tensors: bool,
-    is_causal: bool,
-    window_size_left: int,
-    window_size_right: int,
-    softcap: float,
-    return_softmax: bool,
-    gen: Any,
-) -> list[Any]:
+    q: Any, k: Any, v: Any, out: Any, cu_seqlens_q: Any, cu_seqlens_k: Any, seqused_k: Any, leftpad_k: Any,
+    block_table: Any, alibi_slopes: Any, max_seqlen_q: int, max_seqlen_k: int,
+    p_dropout: float, softmax_scale: float, zero_tensors: bool, is_causal: bool, window_size_left: int,
+    window_size_right: int, softcap: float, return_softmax: bool, gen: Any,
+) -> list[Any]:  # fmt: skip
     """Attention over q (total_q, h, d) and k, v (total_k, hk, d), or (pages, page_size, hk, d) with a block table.
 
     :returns: out as q; softmax_lse (h, total_q) float32; the debug probabilities, empty unless asked for; rng_state.
@@ -257,24 +217,8 @@ def varlen_fwd(
     if p_dropout == 0 and not return_softmax and not zero_tensors:
         out, lse = attend_packed(q, k, v, out, keys, mask)
         return [out, lse, q.new_empty(0), _empty(2, dtype=_int64, device=q.device)]
-    q, out, lse, _, start, rest = _packed_fields(q, k, v, out, keys, mask)
-    check_dropout(p_dropout, softcap, return_softmax=return_softmax)
-    b, h = cu_seqlens_q.numel() - 1, q.shape[1]
-    rng_state = _empty(2, dtype=_int64, device=q.device)
-    p = _probabilities(q, b, h, max_seqlen_q, max_seqlen_k, return_softmax=return_softmax)
-    if zero_tensors:
-        out.zero_()
-        lse.fill_(-math.inf)
-        p.zero_()
-    arguments = _pack(
-        _size,
-        *(*start, p_dropout, 0, *rest),
-        *_NO_CACHE,
-        *(reserve(gen, q.get_device(), b, h) if p_dropout > 0 else Philox()),
-        *(rng_state.data_ptr(), p.data_ptr()),
-    )
-    run_forward(arguments, q)
-    return [out, lse, p, rng_state]
+    fields = _packed_fields(q, k, v, out, keys, mask)
+    return _with_random_numbers(fields, p_dropout, gen, return_softmax=return_softmax, zero=zero_tensors)
 
 
 def attend_packed(
@@ -367,8 +311,26 @@ def paged(k: Any, v: Any, heads_k: int, head_dim: int, head_dim_v: int) -> int:
     return page_size
 
 
-def _probabilities(q: Any, b: int, h: int, sq: int, sk: int, *, return_softmax: bool) -> Any:
-    return q.new_empty(b, h, rounded(sq), rounded(sk)) if return_softmax else q.new_empty(0)
+def _with_random_numbers(
+    fields: _Fields, p_dropout: float, gen: Any, *, return_softmax: bool, zero: bool = False
+) -> list[Any]:
+    """Do a call with all that upstream's returns: out, softmax_lse, the debug probabilities and rng_state.
+
+    :param zero: clear what no sequence covers.
+    """
+    q, out, lse, _, start, rest = fields
+    _, device, _, _, b, sq, sk, h, *_, softcap = start
+    check_dropout(p_dropout, softcap, return_softmax=return_softmax)
+    rng_state = _empty(2, dtype=_int64, device=q.device)
+    p = q.new_empty(b, h, rounded(sq), rounded(sk)) if return_softmax else q.new_empty(0)
+    if zero:
+        out.zero_()
+        lse.fill_(-math.inf)
+        p.zero_()
+    philox = reserve(gen, device, b, h) if p_dropout > 0 else Philox()
+    arguments = (*start, p_dropout, 0, *rest, *_NO_CACHE, *philox, rng_state.data_ptr(), p.data_ptr())
+    run_forward(_pack(_size, *arguments), q)
+    return [out, lse, p, rng_state]
 
 
 def _refuse_dense(q: Any, k: Any) -> None:

@@ -32,29 +32,11 @@ _NOTHING_NEW = (0, *_NO_TENSOR, *_NO_TENSOR)
 
 
 def fwd_kvcache(
-    q: Any,
-    kcache: Any,
-    vcache: Any,
-    k: Any,
-    v: Any,
-    seqlens_k: Any,
-    rotary_cos: Any,
-    rotary_sin: Any,
-    cache_batch_idx: Any,
-    leftpad_k: Any,
-    block_table: Any,
-    alibi_slopes: Any,
-    out: Any,
-    softmax_scale: float,
-    is_causal: bool,
-    window_size_left: int,
-    window_size_right: int,
-    softcap: float,
-    is_rotary_interleaved: bool,
-    num_splits: int,
-    flags: int = 0,
-    sink: Any = None,
-) -> list[Any]:
+    q: Any, kcache: Any, vcache: Any, k: Any, v: Any, seqlens_k: Any, rotary_cos: Any, rotary_sin: Any,
+    cache_batch_idx: Any, leftpad_k: Any, block_table: Any, alibi_slopes: Any, out: Any,
+    softmax_scale: float, is_causal: bool, window_size_left: int, window_size_right: int, softcap: float,
+    is_rotary_interleaved: bool, num_splits: int, flags: int = 0, sink: Any = None,
+) -> list[Any]:  # fmt: skip
     """Attention of q (b, sq, h, d) over a cache, after k and v (b, new, hk, d), if given, were appended to it.
 
     The cache is (batch of the cache, capacity, hk, d), or (pages, page_size, hk, d) with a block table. ``flags`` and
