@@ -47,15 +47,8 @@ _SYSTEM_LIBRARIES = frozenset({"libc.so.6", "libdl.so.2", "librt.so.1", "libpthr
 
 _ENDS_THE_PROGRAM = frozenset(
     {
-        "exit",
-        "_exit",
-        "_Exit",
-        "quick_exit",
-        "abort",
-        "__assert_fail",
-        "_ZSt9terminatev",
-        "__cxa_throw",
-        "__cxa_rethrow",
+        *("exit", "_exit", "_Exit", "quick_exit", "abort", "__assert_fail"),
+        *("_ZSt9terminatev", "__cxa_throw", "__cxa_rethrow"),
     }
 )
 """What code of the library must not call: anyone who links it decides when the program ends."""

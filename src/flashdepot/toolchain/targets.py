@@ -56,14 +56,8 @@ _LINUX = System(
     object_suffix=".o",
     words=("-D__GLIBC_MINOR__=17",),
     link_words=(
-        "-shared",
-        "-s",
-        f"-Wl,-soname,{LINUX.shared}",
-        f"-Wl,--version-script={{native}}/{VERSION_SCRIPT}",
-        "-Wl,--no-undefined",
-        "-Wl,--gc-sections",
-        "-Wl,-z,now",
-        "-Wl,-z,relro",
+        *("-shared", "-s", f"-Wl,-soname,{LINUX.shared}", f"-Wl,--version-script={{native}}/{VERSION_SCRIPT}"),
+        *("-Wl,--no-undefined", "-Wl,--gc-sections", "-Wl,-z,now", "-Wl,-z,relro"),
     ),
     static_needs=("dl", "pthread"),
     file_words=(
@@ -79,24 +73,14 @@ _WINDOWS = System(
     names=WINDOWS,
     object_suffix=".obj",
     words=(
-        "-D__MSVCRT_VERSION__=0xE00",
-        "-D_WIN32_WINNT=0x0a00",
+        *("-D__MSVCRT_VERSION__=0xE00", "-D_WIN32_WINNT=0x0a00"),
         "-DFA_STATIC",  # the definition file exports; what the objects exported, a program would as well
         "-U__ELF__",  # clang 19 defines it for CUDA whatever the target is, and NVIDIA's headers ask for it
-        "-mms-bitfields",
-        "-fno-use-init-array",
-        "-fno-use-cxa-atexit",
+        *("-mms-bitfields", "-fno-use-init-array", "-fno-use-cxa-atexit"),
     ),
     link_words=(
-        "-nologo",
-        "-lldmingw",
-        "-dll",
-        "-machine:x64",
-        "-entry:DllMainCRTStartup",
-        "-include:_tls_used",
-        "-opt:ref",
-        "-Brepro",  # no date
-        "-build-id:no",
+        *("-nologo", "-lldmingw", "-dll", "-machine:x64", "-entry:DllMainCRTStartup", "-include:_tls_used", "-opt:ref"),
+        *("-Brepro", "-build-id:no"),  # no date
     ),
     static_needs=("kernel32",),
     file_words=(
@@ -159,52 +143,22 @@ def target_of(platform: Platform) -> TargetSpec:
 _PROGRAM = ("{zig_program}", "clang", "-cc1")
 
 _FOR_ALL = (
-    "-emit-obj",
-    "-O2",
-    "-disable-free",
-    "-disable-llvm-verifier",
-    "-discard-value-names",
-    "-mrelocation-model",
-    "pic",
-    "-pic-level",
-    "2",
-    "-mframe-pointer=all",
-    "-fmath-errno",
-    "-ffp-contract=on",
-    "-mconstructor-aliases",
-    "-funwind-tables=2",
-    "-ffunction-sections",
-    "-fdata-sections",
-    "-faddrsig",
-    "-nostdsysteminc",
-    "-nobuiltininc",
-    "-std=c++17",
-    "-fdeprecated-macro",
-    "-fgnuc-version=4.2.1",
-    "-fvisibility=hidden",
-    "-fno-rtti",
-    "-DNDEBUG",
-    "-D_LIBCPP_DISABLE_VISIBILITY_ANNOTATIONS",
-    "-D_LIBCXXABI_DISABLE_VISIBILITY_ANNOTATIONS",
-    "-D_LIBCPP_HAS_NO_VENDOR_AVAILABILITY_ANNOTATIONS",
-    "-D_LIBCPP_PSTL_BACKEND_SERIAL",
-    "-D_LIBCPP_ABI_VERSION=1",
-    "-D_LIBCPP_ABI_NAMESPACE=__1",
+    *("-emit-obj", "-O2", "-disable-free", "-disable-llvm-verifier", "-discard-value-names"),
+    *("-mrelocation-model", "pic", "-pic-level", "2", "-mframe-pointer=all", "-fmath-errno", "-ffp-contract=on"),
+    *("-mconstructor-aliases", "-funwind-tables=2", "-ffunction-sections", "-fdata-sections", "-faddrsig"),
+    *("-nostdsysteminc", "-nobuiltininc", "-std=c++17", "-fdeprecated-macro", "-fgnuc-version=4.2.1"),
+    *("-fvisibility=hidden", "-fno-rtti", "-DNDEBUG"),
+    *("-D_LIBCPP_DISABLE_VISIBILITY_ANNOTATIONS", "-D_LIBCXXABI_DISABLE_VISIBILITY_ANNOTATIONS"),
+    *("-D_LIBCPP_HAS_NO_VENDOR_AVAILABILITY_ANNOTATIONS", "-D_LIBCPP_PSTL_BACKEND_SERIAL"),
+    *("-D_LIBCPP_ABI_VERSION=1", "-D_LIBCPP_ABI_NAMESPACE=__1"),
     "-D_LIBCPP_HARDENING_MODE=_LIBCPP_HARDENING_MODE_NONE",
 )
 
 _CUDA = (
-    "-aux-triple",
-    "nvptx64-nvidia-cuda",
-    "-target-sdk-version=12.3",
-    "-fcuda-allow-variadic-functions",
+    *("-aux-triple", "nvptx64-nvidia-cuda", "-target-sdk-version=12.3", "-fcuda-allow-variadic-functions"),
     "-fcxx-exceptions",  # upstream's headers spell throw; no object ends up with one
-    "-Wno-deprecated-declarations",
-    "-D_USE_MATH_DEFINES",
-    "-fcuda-include-gpubinary",
-    "{fatbin}",
-    "-include",
-    "{native}/host/host_view.h",
+    *("-Wno-deprecated-declarations", "-D_USE_MATH_DEFINES"),
+    *("-fcuda-include-gpubinary", "{fatbin}", "-include", "{native}/host/host_view.h"),
 )
 
 CXX_OUTPUTS = (
