@@ -35,6 +35,26 @@ def parse_json(data: bytes, name: str) -> Any:
         raise IntegrityError(f"{name} is damaged: it is nested without end.") from None
 
 
+def read_of_kind(path: Path, kind: str, other: UsageError, hint: str) -> dict[str, Any] | None:
+    """Read a JSON file in a folder that a user named; ``None`` where there is none.
+
+    :param other: what to raise for a file that does not say that it is of this ``kind``.
+    :raises UsageError: when it cannot be read; :raises IntegrityError: as :func:`read_json`, with that hint.
+    """
+    try:
+        data = read_json(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        why = f"{path} cannot be read: {error.strerror}."
+        raise UsageError(why, hint="Name a folder that you may read.") from error
+    except IntegrityError as error:
+        raise IntegrityError(error.message, hint=hint) from error
+    if not isinstance(data, dict) or data.get("kind") != kind:
+        raise other
+    return data
+
+
 def _refuse(word: str) -> float:
     raise ValueError(f"{word} is not a number of JSON")
 

@@ -59,7 +59,7 @@ class OutputFolder(msgspec.Struct, frozen=True):
     :param inside: a folder in ``chosen`` to work in; that name is not followed when it is a link.
     :param next_to_others: whether the folder may hold other things although there is no listing yet.
     :param read: what the bytes of the listing say; raises :class:`ValueError` when it is not one that flashdepot writes.
-    :param keeps: whether a file of an earlier run, by its place, stays when it is not written again.
+    :param own: the folder in it that this run writes, with a ``/`` at its end. Those next to it, of other runs, stay.
     :param disguised: whether bytes of a file are those with one of some digests, as another program keeps them.
     """
 
@@ -70,7 +70,7 @@ class OutputFolder(msgspec.Struct, frozen=True):
     inside: str = ""
     next_to_others: bool = False
     read: Callable[[bytes], Written] = read_listing
-    keeps: Callable[[str], bool] = lambda _place: False
+    own: str = ""
     disguised: Callable[[bytes, frozenset[str]], bool] = lambda _data, _digests: False
 
     @property
@@ -93,7 +93,7 @@ class OutputFolder(msgspec.Struct, frozen=True):
             require_safe(place)
         with folder_errors(self.path, self.elsewhere), self._open() as folder:
             known = self._earlier(folder)
-            kept = {place: min(identities) for place, identities in known.items() if self.keeps(place)}
+            kept = {place: min(identities) for place, identities in known.items() if self._is_next_to_own(place)}
             if listing is None:
                 rows = dict(sorted({**kept, **{file.place: file.identity for file in files}}.items()))
                 listing = (json.dumps({"schema": _SCHEMA, "kind": _KIND, "files": rows}, indent=2) + "\n").encode()
@@ -167,6 +167,11 @@ class OutputFolder(msgspec.Struct, frozen=True):
             for place, identities in (listing or {}).items():
                 known[place] = known.get(place, frozenset()) | identities
         return known
+
+    def _is_next_to_own(self, place: str) -> bool:
+        together, _, name = self.own.rstrip("/").rpartition("/")
+        other, _, inside = place.removeprefix(f"{together}/").partition("/")
+        return bool(together and inside) and place.startswith(f"{together}/") and other != name
 
     def _listed(self, folder: Path, place: str) -> Written | None:
         try:

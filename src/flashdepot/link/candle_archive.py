@@ -312,11 +312,7 @@ def write_candle_crate(
     :param added: kernels of candle's own that go into the archive too; ``git``: see :func:`link_only_manifest`.
     """
     own = f"lib/{library.manifest.platform}/"
-
-    def is_of_another_platform(place: str) -> bool:
-        return place.startswith("lib/") and place.count("/") > 1 and not place.startswith(own)
-
-    written = OutputFolder(folder, "crate", CRATE_RECORD, "--build-dir DIR", keeps=is_of_another_platform)
+    written = OutputFolder(folder, "crate", CRATE_RECORD, "--build-dir DIR", own=own)
     cargo_toml = link_only_manifest(read_regular(crate / "Cargo.toml").decode("utf-8"), git)
     package = parse_toml(cargo_toml, "Cargo.toml")["package"]
     texts = {

@@ -16,7 +16,7 @@ from flashdepot.binary.window import LFS_MAGIC
 from flashdepot.depot.export import library_files
 from flashdepot.depot.libraries import manifest_text
 from flashdepot.errors import IntegrityError, UsageError
-from flashdepot.files.documents import read_json
+from flashdepot.files.documents import read_of_kind
 from flashdepot.files.output_folder import OutputFolder
 from flashdepot.files.user_files import OutputFile
 from flashdepot.model.codec import FixedWord
@@ -111,22 +111,13 @@ def read_library(folder: Path) -> LinkableLibrary:
 def read_manifest(root: Path) -> Manifest:
     """The manifest in a library's folder."""
     path = root / MANIFEST_NAME
-    try:
-        data = read_json(path)
-    except (FileNotFoundError, NotADirectoryError):
+    other = UsageError(
+        f"{path} is not the manifest of a library.", hint="Name the folder that 'flashdepot get' printed."
+    )
+    if (data := read_of_kind(path, LIBRARY, other, _GET_AGAIN)) is None:
         raise UsageError(
             f"{root} is not a library that flashdepot wrote: it has no {MANIFEST_NAME}.",
             hint="Name the folder that 'flashdepot get' printed, or make one: flashdepot get --out DIR",
-        ) from None
-    except IntegrityError as error:
-        raise IntegrityError(error.message, hint=_GET_AGAIN) from error
-    except OSError as error:
-        raise UsageError(
-            f"{path} cannot be read: {error.strerror}.", hint="Name a folder that you may read."
-        ) from error
-    if not isinstance(data, dict) or data.get("kind") != LIBRARY:
-        raise UsageError(
-            f"{path} is not the manifest of a library.", hint="Name the folder that 'flashdepot get' printed."
         )
     try:
         return Manifest.from_json(data)
@@ -295,13 +286,7 @@ def write_crate(library: LinkableLibrary, folder: Path) -> Path:
     moved and put under version control.
     """
     own = f"library/{library.manifest.platform}/"
-
-    def is_of_another_platform(place: str) -> bool:
-        return place.startswith("library/") and not place.startswith(own)
-
-    crate = OutputFolder(
-        folder, "crate", ".flashdepot-cargo.json", "flashdepot link cargo DIR", keeps=is_of_another_platform
-    )
+    crate = OutputFolder(folder, "crate", ".flashdepot-cargo.json", "flashdepot link cargo DIR", own=own)
     files = (
         *(OutputFile.of(place, text.encode()) for place, text in crate_texts().items()),
         *library_files(library.manifest, library.source, own),

@@ -16,7 +16,7 @@ from flashdepot.depot.export import export
 from flashdepot.depot.libraries import manifest_text
 from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
 from flashdepot.files.disk import sha256_file
-from flashdepot.files.documents import read_json
+from flashdepot.files.documents import read_of_kind
 from flashdepot.files.user_files import require_no_links, rewrite_file
 from flashdepot.model.codec import is_digest, plain, read_document
 from flashdepot.model.manifest import MANIFEST_NAME, Manifest, ManifestFile
@@ -220,21 +220,12 @@ def read_index(directory: Path) -> tuple[VendoredTarget, ...] | None:
     """The targets in the index of a folder, ``None`` where there is none."""
     path = directory / INDEX_NAME
     hint = f"Restore it from version control, or remove it and write it again: flashdepot vendor {directory}"
-    try:
-        data = read_json(path)
-    except (FileNotFoundError, NotADirectoryError):
+    other = UsageError(
+        f"{path} was not written by flashdepot: it does not say that it is of {INDEX_KIND}.",
+        hint="Name another folder: flashdepot vendor DIR",
+    )
+    if (data := read_of_kind(path, INDEX_KIND, other, hint)) is None:
         return None
-    except OSError as error:
-        raise UsageError(
-            f"{path} cannot be read: {error.strerror}.", hint="Name a folder that you may read."
-        ) from error
-    except IntegrityError as error:
-        raise IntegrityError(error.message, hint=hint) from error
-    if not isinstance(data, dict) or data.get("kind") != INDEX_KIND:
-        raise UsageError(
-            f"{path} was not written by flashdepot: it does not say that it is of {INDEX_KIND}.",
-            hint="Name another folder: flashdepot vendor DIR",
-        )
     try:
         return read_document(data, _Index, INDEX_SCHEMA).targets
     except ValueError as error:
