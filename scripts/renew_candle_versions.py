@@ -25,9 +25,9 @@ FLOOR = Version("0.3.0")
 _FACTS = ("function", "arguments", "call", "builder", "clones", "paged")
 
 
-def facts(line: CandleLine) -> tuple[str, ...]:
+def facts(line: CandleLine) -> str:
     """What versions in one line of the file have in common, as TOML."""
-    return tuple(f"{name} = {json.dumps(getattr(line, name))}" for name in _FACTS)
+    return ", ".join(f"{name} = {json.dumps(getattr(line, name))}" for name in _FACTS)
 
 
 def main() -> None:
@@ -44,14 +44,16 @@ def main() -> None:
         "# paged     whether there are kernels that read pages",
         'source = "src/ffi.rs and build.rs of every version on crates.io"',
         f"date = {today}",
+        "",
+        "line = [",
     ]
     for crate in CRATES:
         read = (CandleLine.of_sources(crate, version, unpacked(crate, version)) for version in versions(crate))
         for common, group in groupby(read, facts):
-            names = ", ".join(f'"{line.versions[0]}"' for line in group)
-            lines += ["", "[[line]]", f'crate = "{crate}"', f"versions = [{names}]", *common]
+            names = json.dumps([line.versions[0] for line in group])
+            lines.append(f'  {{ crate = "{crate}", {common}, versions = {names} }},')
             print(f"{crate}: {names}")
-    DATA.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    DATA.write_text("\n".join([*lines, "]", ""]), encoding="utf-8")
     print(f"wrote {DATA}")
 
 

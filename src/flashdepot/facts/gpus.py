@@ -175,19 +175,24 @@ def choose_sass(
 
 def newest_cuda(driver: Version, system: str) -> Version | None:
     """The newest CUDA release that a driver serves; ``None`` for one older than the table, or another system."""
-    served = [cuda for cuda, branch in table("drivers").get(system, {}).items() if branch <= driver.major]
+    served = [cuda for cuda, branch in _branches(system).items() if branch <= driver.major]
     return Version.parse(served[-1]) if served else None
 
 
 def oldest_driver(cuda_major: int, system: str) -> Version | None:
     """The first branch that serves a CUDA major version; ``None`` for one that the table does not have."""
-    branch = table("drivers").get(system, {}).get(f"{cuda_major}.0")
+    branch = _branches(system).get(f"{cuda_major}.0")
     return Version(str(branch)) if branch else None
+
+
+def _branches(system: str) -> dict[str, int]:
+    """The first branch of the driver that serves each CUDA release, in order; none for a system without a driver."""
+    return {row["cuda"]: row[system] for row in table("drivers")["branch"] if system in row}
 
 
 def cuda_of_ptx(version: tuple[int, int]) -> Version | None:
     """The oldest CUDA release whose driver compiles PTX of a version; ``None`` for one that the table lacks."""
-    release = table("drivers")["ptx"].get(f"{version[0]}.{version[1]}")
+    release = dict(table("drivers")["ptx"]).get(f"{version[0]}.{version[1]}")
     return Version.parse(release) if release else None
 
 
