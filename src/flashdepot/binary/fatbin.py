@@ -61,10 +61,8 @@ class GpuCode(msgspec.Struct, frozen=True):
         """
         if self.kind is CodeKind.SASS or self.architecture.suffix:
             return self.kind is not CodeKind.OTHER and self.architecture.runs_on(gpu)
-        return self.kind is CodeKind.PTX and (self.architecture.major, self.architecture.minor) <= (
-            gpu.major,
-            gpu.minor,
-        )
+        oldest = (self.architecture.major, self.architecture.minor)
+        return self.kind is CodeKind.PTX and oldest <= (gpu.major, gpu.minor)
 
 
 def read_fatbins(section: Window) -> Iterator[frozenset[GpuCode]]:

@@ -16,58 +16,27 @@ from flashdepot.model.selection import Unit
 
 Check = Callable[[Case], Iterator[Diagnosis]]
 
+_SYSTEM: Sequence[Check] = (system.platform, system.libc)
 _SPACE: Sequence[Check] = (system.memory, system.build_disks)
 
 _CHECKS: Mapping[Intention, Sequence[Check]] = {
     Intention.RUN: (
-        system.platform,
-        system.libc,
-        gpu.presence,
-        gpu.driver,
-        gpu.architectures,
-        python.torch_on_gpu,
-        gpu.stubs,
-        gpu.shared_memory,
+        *(*_SYSTEM, gpu.presence, gpu.driver, gpu.architectures),
+        *(python.torch_on_gpu, gpu.stubs, gpu.shared_memory),
     ),
     Intention.INSTALL: (
-        system.platform,
-        system.libc,
-        gpu.driver,
-        gpu.architectures,
-        python.of_environment,
-        system.install_disks,
-        toolchain.places,
-        system.conda_libstdcxx,
-        gpu.presence,
+        *(*_SYSTEM, gpu.driver, gpu.architectures, python.of_environment),
+        *(system.install_disks, toolchain.places, system.conda_libstdcxx, gpu.presence),
     ),
     Intention.BUILD: (
-        system.platform,
-        system.libc,
-        gpu.architectures,
-        *_SPACE,
-        toolchain.choice,
-        toolchain.toolkits,
-        toolchain.folders,
-        toolchain.git,
-        toolchain.flags,
-        toolchain.jobs,
-        toolchain.architectures,
-        toolchain.places,
-        toolchain.two_toolkits,
-        toolchain.torch_cuda,
-        python.source_build,
-        system.time_needed,
+        *(*_SYSTEM, gpu.architectures, *_SPACE),
+        *(toolchain.choice, toolchain.toolkits, toolchain.folders, toolchain.git, toolchain.flags, toolchain.jobs),
+        *(toolchain.architectures, toolchain.places, toolchain.two_toolkits, toolchain.torch_cuda),
+        *(python.source_build, system.time_needed),
     ),
     Intention.LINK: (
-        system.platform,
-        system.libc,
-        gpu.architectures,
-        toolchain.linker,
-        gpu.driver,
-        toolchain.rust,
-        toolchain.cuda,
-        toolchain.large_files,
-        toolchain.build_systems,
+        *(*_SYSTEM, gpu.architectures, toolchain.linker, gpu.driver),
+        *(toolchain.rust, toolchain.cuda, toolchain.large_files, toolchain.build_systems),
     ),
 }
 """In the order of causes: what comes first explains what follows."""

@@ -170,15 +170,9 @@ def jax_modules() -> list[Path]:
 def wheel_text(manifest: Manifest) -> str:
     """WHEEL: the format's version, who wrote it, each tag that a compressed one stands for, and the build tag."""
     python, abi, platforms = wheel_tag(manifest).split("-")
-    return field_lines(
-        [
-            ("Wheel-Version", "1.0"),
-            ("Generator", f"flashdepot {manifest.flashdepot}"),
-            ("Root-Is-Purelib", "false"),
-            *(("Tag", f"{python}-{abi}-{platform}") for platform in platforms.split(".")),
-            ("Build", wheel_build(manifest)),
-        ]
-    )
+    made = [("Wheel-Version", "1.0"), ("Generator", f"flashdepot {manifest.flashdepot}"), ("Root-Is-Purelib", "false")]
+    tags = [("Tag", f"{python}-{abi}-{platform}") for platform in platforms.split(".")]
+    return field_lines([*made, *tags, ("Build", wheel_build(manifest))])
 
 
 def _entries(manifest: Manifest, library: Path, trees: Mapping[str, SourceTree], info: str) -> list[Entry]:

@@ -44,16 +44,9 @@ class How(NamedTuple):
 
 
 def how_of(
-    q: Any,
-    scale: float | None,
-    causal: bool,
-    window: tuple[int | None, int | None],
-    softcap: float,
-    lengths: tuple[Any, ...] = (None,) * 6,
-    *,
-    deterministic: bool = False,
-    lse: bool = False,
-) -> How:
+    q: Any, scale: float | None, causal: bool, window: tuple[int | None, int | None], softcap: float,
+    lengths: tuple[Any, ...] = (None,) * 6, *, deterministic: bool = False, lse: bool = False,
+) -> How:  # fmt: skip
     """Put a call's arguments in order: ``lengths`` from cu_seqlens_q to page_table, None or -1 for an open window's end.
 
     ``lse``: the caller reads it, as FlashAttention-3 and -4 write it.
@@ -62,16 +55,8 @@ def how_of(
     left, right = -1 if left is None else int(left), -1 if right is None else int(right)
     sees_all = lengths[0] is lengths[1] is lengths[2] is lengths[5] is None and not causal and left < 0 and right < 0
     flags = EMPTY_LSE_NEG_INF if lse and not sees_all else 0
-    mask: tuple[Any, ...] = (
-        q.shape[-1] ** -0.5 if scale is None else scale,
-        causal,
-        left,
-        right,
-        softcap,
-        deterministic,
-        flags,
-    )
-    return How(*lengths, *mask)
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    return How(*lengths, scale, causal, left, right, softcap, deterministic, flags)
 
 
 def refuse(what: str, why: str) -> RuntimeError:
@@ -138,19 +123,9 @@ def attend(q: Any, k: Any, v: Any, how: How, sink: Any = None, out: Any = None) 
 
 
 def gradients(
-    d_out: Any,
-    q: Any,
-    k: Any,
-    v: Any,
-    out: Any,
-    lse: Any,
-    how: How,
-    into: tuple[Any, Any, Any] = (None, None, None),
-    *,
-    d_lse: Any = None,
-    sink: Any = None,
-    key: Any = None,
-) -> tuple[Any, Any, Any, Any, Any]:
+    d_out: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, how: How,
+    into: tuple[Any, Any, Any] = (None, None, None), *, d_lse: Any = None, sink: Any = None, key: Any = None,
+) -> tuple[Any, Any, Any, Any, Any]:  # fmt: skip
     """Return dq, dk and dv, written where they are given, the gradient of sink or None, and softmax_d.
 
     :param key: as :func:`differentiate` takes it.

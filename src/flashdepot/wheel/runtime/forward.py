@@ -188,14 +188,10 @@ def _dense_fields(q: Any, k: Any, v: Any, out: Any, alibi_slopes: Any, mask: Mas
     start = (flags | more, device, dtype, current_stream(device), *sizes, scale, softcap if softcap > 0 else 0.0)
     of_q, of_k = (sq * h * d, h * d, d), (sk * hk * d, hk * d, d)
     if wide:
-        tensors = (*laid_out(q, of_q), *laid_out(k, of_k), *dense(v), *dense(out, "Output tensor"))
+        values, written = dense(v), dense(out, "Output tensor")
     else:
-        tensors = (
-            *laid_out(q, of_q),
-            *laid_out(k, of_k),
-            *laid_out(v, of_k),
-            *laid_out(out, of_q, dense, "Output tensor"),
-        )
+        values, written = laid_out(v, of_k), laid_out(out, of_q, dense, "Output tensor")
+    tensors = (*laid_out(q, of_q), *laid_out(k, of_k), *values, *written)
     return q, out, lse, wide, start, (left, right, *tensors, lse.data_ptr(), 0, 0, *slopes)
 
 
@@ -289,14 +285,8 @@ def _packed_fields(q: Any, k: Any, v: Any, out: Any, keys: Keys, mask: Mask, mor
     written = laid_out(out, rows, packed, "Output tensor") if wide == d else packed(out, "Output tensor")
     tensors = (*laid_out(q, rows, packed), *addresses, *written)
     varying = (cu_q, cu_k, used, leftpad, *table, page_size)
-    return (
-        q,
-        out,
-        lse,
-        wide if wide != d else 0,
-        start,
-        (left, right, *tensors, lse.data_ptr(), 0, 0, *slopes, *varying),
-    )
+    rest = (left, right, *tensors, lse.data_ptr(), 0, 0, *slopes, *varying)
+    return q, out, lse, wide if wide != d else 0, start, rest
 
 
 def paged(k: Any, v: Any, heads_k: int, head_dim: int, head_dim_v: int) -> int:

@@ -13,7 +13,6 @@ from .layout import ROTARY_INTERLEAVED
 from .library import CACHE_FORWARD, run_forward
 from .templates import CACHE, again, alike, keep
 from .tensors import (
-    Address,
     alibi,
     current_stream,
     dense,
@@ -27,8 +26,7 @@ from .tensors import (
 )
 
 _pack, _size = CACHE_FORWARD.pack, CACHE_FORWARD.size
-_NO_TENSOR: Address = (0, 0, 0, 0)
-_NOTHING_NEW = (0, *_NO_TENSOR, *_NO_TENSOR)
+_NOTHING_NEW = (0,) * 9
 
 
 def fwd_kvcache(

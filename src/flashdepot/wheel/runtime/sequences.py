@@ -26,17 +26,9 @@ def need_parts(q: Any, k: Any, v: Any, how: How, chunk: int = 0, seqused_q: Any 
 
 
 def attention_in_parts(
-    q: Any,
-    k: Any,
-    v: Any,
-    how: How,
-    chunk: int = 0,
-    seqused_q: Any = None,
-    sink: Any = None,
-    *,
-    lse: bool = True,
-    recorded: bool = True,
-) -> tuple[Any, Any]:
+    q: Any, k: Any, v: Any, how: How, chunk: int = 0, seqused_q: Any = None, sink: Any = None,
+    *, lse: bool = True, recorded: bool = True,
+) -> tuple[Any, Any]:  # fmt: skip
     """Attention with queries in use of each sequence (b), and keys, which how has, and chunks of so many keys; 0: one.
 
     :param q: packed, or (b, sq, h, d); so are k and v. Pages are refused.
