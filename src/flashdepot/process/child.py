@@ -12,8 +12,7 @@ from pathlib import Path
 import msgspec
 
 from flashdepot.files.disk import open_fresh
-from flashdepot.model.limits import joined
-from flashdepot.process.run import bound, not_run, trace
+from flashdepot.process.run import start
 
 
 class Cost(msgspec.Struct, frozen=True):
@@ -63,21 +62,12 @@ class Child:
         :param descriptors: open files that it and its descendants keep open, such as a lock's; not on Windows.
         """
         self._started = time.monotonic()
-        trace(joined(arguments))
         with open_fresh(log) as output:
-            try:
-                self._process = subprocess.Popen(
-                    list(arguments),
-                    cwd=cwd,
-                    env=dict(env),
-                    stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
-                    stdout=subprocess.PIPE if talks else output,
-                    stderr=output,
-                    pass_fds=descriptors if os.name == "posix" else (),
-                    **bound(),
-                )
-            except OSError as error:
-                raise not_run(arguments[0], error) from error
+            stdin, stdout = (subprocess.PIPE, subprocess.PIPE) if talks else (subprocess.DEVNULL, output)
+            kept = descriptors if os.name == "posix" else ()
+            self._process = start(
+                arguments, cwd=cwd, env=dict(env), stdin=stdin, stdout=stdout, stderr=output, pass_fds=kept
+            )
 
     @property
     def elapsed(self) -> float:

@@ -78,7 +78,7 @@ if sys.platform == "win32":
         if not (job and limited and kernel.AssignProcessToJobObject(job, kernel.GetCurrentProcess())):
             raise ctypes.WinError(ctypes.get_last_error())
 
-    def bound() -> dict[str, Any]:
+    def _bound() -> dict[str, Any]:
         """The arguments of ``Popen`` that start a program which ends with this process."""
         with contextlib.suppress(OSError):  # Windows 7 has no job within a job: there programs outlive a kill
             _join_job()  # a job's processes start theirs in it
@@ -86,7 +86,7 @@ if sys.platform == "win32":
 
 else:
 
-    def bound() -> dict[str, Any]:
+    def _bound() -> dict[str, Any]:
         """The arguments of ``Popen`` that start a program which ends with this process.
 
         It joins the process group of a watcher. That is not the terminal's foreground group, so a signal to that (Ctrl-C,
@@ -134,25 +134,15 @@ def run(
     :param encoding: of what it writes; that of the locale when ``None``.
     :param may_ask: it may ask at the terminal, and therefore is not bound to end when this process is killed.
     """
-    trace(joined(arguments))
     # Files, not pipes: a pipe ends only when the last process that inherited it does.
     with contextlib.ExitStack() as files:
         try:
             stdout, stderr = (files.enter_context(_text_file(encoding)) for _ in range(2))
         except OSError as error:
-            raise not_run(arguments[0], error) from error
-        try:
-            child = subprocess.Popen(
-                list(arguments),
-                cwd=cwd,
-                env=dict(env) if env is not None else None,
-                stdin=subprocess.DEVNULL,
-                stdout=stdout,
-                stderr=stderr,
-                **({} if may_ask else bound()),
-            )
-        except OSError as error:
-            raise not_run(arguments[0], error) from error
+            raise _not_run(arguments[0], error) from error
+        child = start(
+            arguments, may_ask=may_ask, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr
+        )
         _wait(child, arguments[0], timeout)
         stdout.seek(0)
         stderr.seek(0)
@@ -164,13 +154,12 @@ def run_shown(arguments: Sequence[str], log: IO[bytes], show: Callable[[bytes], 
 
     :param show: called with each piece of both streams, as they go to the log.
     """
-    trace(joined(arguments))
     output, given = os.pipe()
     try:
-        child = subprocess.Popen(list(arguments), stdout=given, stderr=given)
-    except OSError as error:
+        child = start(arguments, may_ask=True, stdout=given, stderr=given)
+    except FlashdepotError:
         os.close(output)
-        raise not_run(arguments[0], error) from error
+        raise
     finally:
         os.close(given)
     ended = threading.Event()
@@ -195,11 +184,18 @@ def run_shown(arguments: Sequence[str], log: IO[bytes], show: Callable[[bytes], 
     return status if status >= 0 else 128 - status
 
 
-def not_run(program: str, error: OSError) -> FlashdepotError:
-    """What to say of a program that could not be started."""
-    hint = (
-        "'ulimit -n' is the limit of this shell: ulimit -n 1024" if error.errno in {errno.EMFILE, errno.ENFILE} else ""
-    )
+def start(arguments: Sequence[str], *, may_ask: bool = False, **options: Any) -> subprocess.Popen[bytes]:
+    """Start a program with the options of ``Popen``, and say so to who listens; ``may_ask`` as for :func:`run`."""
+    trace(joined(arguments))
+    try:
+        return subprocess.Popen(list(arguments), **options, **({} if may_ask else _bound()))
+    except OSError as error:
+        raise _not_run(arguments[0], error) from error
+
+
+def _not_run(program: str, error: OSError) -> FlashdepotError:
+    limited = error.errno in {errno.EMFILE, errno.ENFILE}
+    hint = "'ulimit -n' is the limit of this shell: ulimit -n 1024" if limited else ""
     return MissingToolError(f"'{program}' cannot be run: {error.strerror}.", hint=hint)
 
 

@@ -56,7 +56,8 @@ def how_of(
     sees_all = lengths[0] is lengths[1] is lengths[2] is lengths[5] is None and not causal and left < 0 and right < 0
     flags = EMPTY_LSE_NEG_INF if lse and not sees_all else 0
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    return How(*lengths, scale, causal, left, right, softcap, deterministic, flags)
+    mask: tuple[Any, ...] = (scale, causal, left, right, softcap, deterministic, flags)
+    return How(*lengths, *mask)
 
 
 def refuse(what: str, why: str) -> RuntimeError:
