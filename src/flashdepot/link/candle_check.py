@@ -169,17 +169,15 @@ def _content(window: Window, path: Path, need: CandleNeed) -> Diagnosis | None:
 def _call(window: Window, path: Path, need: CandleNeed) -> Diagnosis | None:
     index = window.head(_HEAD)
     ours = _OUR_LIST.search(index)
-    if ours is not None and int(ours[1]) != need.line.archive:
+    if ours is None:
+        what = "has no run_mha: it is not an archive for candle."
+        if b"run_mha\0" in index:
+            what = "was not made by 'flashdepot link candle': which version of candle its run_mha is for cannot be determined."
+        return _wrong(f"{path} {what}", need.again)
+    if int(ours[1]) != need.line.archive:
         return _wrong(
             f"{path} has run_mha with {int(ours[1])} arguments, and {need.line.crate} {need.version} wants that of "
             f"{need.line.archive}: it would link, and compute wrong numbers.",
-            need.again,
-        )
-    if ours is None and b"run_mha\0" not in index and b"_run_mha\0" not in index:
-        return _wrong(f"{path} has no run_mha: it is not an archive for candle.", need.again)
-    if ours is None:
-        return _wrong(
-            f"{path} was not made by 'flashdepot link candle': which version of candle its run_mha is for cannot be determined.",
             need.again,
         )
     return None

@@ -190,9 +190,7 @@ def _put(document: Any, tables: tuple[str, ...], key: str, value: dict[str, Any]
 
     inner = document
     for depth, name in enumerate(tables):
-        if name not in inner:
-            inner[name] = tomlkit.table(is_super_table=depth + 1 < len(tables))
-        inner = inner[name]
+        inner = inner.setdefault(name, tomlkit.table(is_super_table=depth + 1 < len(tables)))
     if key in inner and inner[key] != value:
         raise UsageError(
             f"{CONFIG} already says {key} = {inner[key].as_string()} in [{'.'.join(tables)}], and this set-up needs "
@@ -289,14 +287,9 @@ def folder_notes(crate: Path | None, nvcc: str | None, version: str) -> list[str
 
     :param nvcc: the one on PATH.
     """
-    found = [
-        "Built it before? Cargo does not run the build script again for a new folder: cargo clean -p candle-flash-attn"
-    ]
-    if nvcc is None:
-        found.append(NO_NVCC)
-    if crate is None:
-        found.append(
-            f"The sources of {CRATE} {version} were not found, so the archive has the current time. After a git checkout or "
-            "a cargo fetch that is later, run this command again (--crate names the sources of a git dependency)."
-        )
-    return found
+    again = f"Built it before? Cargo does not run the build script again for a new folder: cargo clean -p {CRATE}"
+    not_found = (
+        f"The sources of {CRATE} {version} were not found, so the archive has the current time. After a git checkout or "
+        "a cargo fetch that is later, run this command again (--crate names the sources of a git dependency)."
+    )
+    return [again, *[NO_NVCC] * (nvcc is None), *[not_found] * (crate is None)]
