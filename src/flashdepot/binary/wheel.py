@@ -25,13 +25,7 @@ from flashdepot.files.disk import scratch_folder
 from flashdepot.model.wheel import in_record
 
 _DAMAGE = (
-    zipfile.BadZipFile,
-    zlib.error,
-    csv.Error,
-    struct.error,
-    EOFError,
-    OverflowError,
-    ValueError,
+    *(zipfile.BadZipFile, zlib.error, csv.Error, struct.error, EOFError, OverflowError, ValueError),
     IndexError,  # a member without a name
     RuntimeError,  # an encrypted member
 )

@@ -142,16 +142,10 @@ class CandleLine(msgspec.Struct, frozen=True):
         if found is None:
             raise UsageError(f"{path} declares no run_mha, which is what candle calls.", hint="Check --crate.")
         arguments = [one for part in found[2].split(",") if (one := "".join(part.split()))]
-        return cls(
-            crate,
-            (version,),
-            found[1],
-            len(arguments),
-            hashlib.sha256(f"{found[1]}({','.join(arguments)})".encode()).hexdigest()[:12],
-            next((name for name in ("cudaforge", "bindgen_cuda") if name in script), "nvcc"),
-            bool(_CUTLASS_CLONED.search(script)),
-            "_splitkv_" in script,
-        )
+        call = hashlib.sha256(f"{found[1]}({','.join(arguments)})".encode()).hexdigest()[:12]
+        builder = next((name for name in ("cudaforge", "bindgen_cuda") if name in script), "nvcc")
+        clones, paged = bool(_CUTLASS_CLONED.search(script)), "_splitkv_" in script
+        return cls(crate, (version,), found[1], len(arguments), call, builder, clones, paged)
 
     @property
     def deliveries(self) -> tuple[Delivery, ...]:
@@ -229,13 +223,8 @@ def require_served(line: CandleLine, version: str) -> CandleLine:
     """The line itself, if its call is answered."""
     if line.is_served:
         return line
-    why, hint = _REFUSED_CALLS.get(
-        line.call,
-        (
-            f"its {line.function} takes {line.arguments} arguments in an order that is not known",
-            "Take a published version, or a newer flashdepot.",
-        ),
-    )
+    unknown = f"its {line.function} takes {line.arguments} arguments in an order that is not known"
+    why, hint = _REFUSED_CALLS.get(line.call, (unknown, "Take a published version, or a newer flashdepot."))
     raise IncompatibleError(f"{line.crate} {version} cannot be served: {why}.", hint=hint)
 
 

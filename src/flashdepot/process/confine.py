@@ -103,14 +103,8 @@ def seccomp_filter(machine: str) -> bytes:
     """The filter for a CPU, as ``struct sock_filter`` has it; :raises KeyError: for one without a table."""
     cpu, clone, calls = _REFUSED[machine]
     refuse = (_GIVE, 0, 0, _ERROR | _EPERM)
-    steps = [
-        (_LOAD, 0, 0, _CPU_AT),
-        (_IS, 1, 0, cpu),
-        refuse,
-        (_LOAD, 0, 0, _NUMBER_AT),
-        (_AT_LEAST, 0, 1, _X32),
-        refuse,
-    ]
+    steps = [(_LOAD, 0, 0, _CPU_AT), (_IS, 1, 0, cpu), refuse]
+    steps += [(_LOAD, 0, 0, _NUMBER_AT), (_AT_LEAST, 0, 1, _X32), refuse]
     # glibc and musl do with clone what they cannot do with clone3, whose flags no filter can see.
     steps += [(_IS, 0, 1, _CLONE3), (_GIVE, 0, 0, _ERROR | _ENOSYS)]
     for call in sorted({*calls, *_EVERYWHERE}):

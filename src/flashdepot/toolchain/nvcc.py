@@ -63,13 +63,8 @@ def tools_of(root: Path) -> tuple[Path, ...]:
     """
     exe = _program(root).suffix
     programs = [root / "bin" / f"{name}{exe}" for name in ("nvcc", "cudafe++", "ptxas", "fatbinary")]
-    nvvm = root / "nvvm"
-    return (
-        *programs,
-        root / "bin" / "nvcc.profile",
-        nvvm / "bin" / f"cicc{exe}",
-        nvvm / "libdevice" / "libdevice.10.bc",
-    )
+    device = (root / "nvvm" / "bin" / f"cicc{exe}", root / "nvvm" / "libdevice" / "libdevice.10.bc")
+    return (*programs, root / "bin" / "nvcc.profile", *device)
 
 
 def _program(root: Path) -> Path:
@@ -141,12 +136,8 @@ def known(root: Path, version: Version) -> Nvcc:
 NVCC = "{cuda}/bin/nvcc"
 
 VARIABLES = (
-    "NVCC_PREPEND_FLAGS",
-    "NVCC_APPEND_FLAGS",
-    "CPATH",
-    "C_INCLUDE_PATH",
-    "CPLUS_INCLUDE_PATH",
-    "SOURCE_DATE_EPOCH",
+    *("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"),
+    *("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "SOURCE_DATE_EPOCH"),
 )
 """Those of the environment that change what nvcc and the clang that preprocesses for it write."""
 
