@@ -60,14 +60,6 @@ def test_what_is_set_here_and_made_the_tool_do_it_is_in_the_first_command(
     assert carried(log, command, NO_ENVIRONMENT, tmp_path).startswith(said)
 
 
-def test_a_limit_of_the_shell_is_lifted(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(Files, "limits", {"v": (1 << 27, 1 << 27)})
-    log = "g++ -O2 -c a.cpp\ncc1plus: out of memory allocating 262144 bytes after a total of 2822144 bytes\n"
-    assert carried(log, "make", NO_ENVIRONMENT, tmp_path).startswith("ulimit -v unlimited ")
-    (tmp_path / "env.sh").write_text("export A=1\nulimit -v 131072\n")
-    assert carried(log, "make", NO_ENVIRONMENT, tmp_path).startswith("sed -i.bak 2d env.sh ")
-
-
 def test_a_cache_of_cmake_that_names_what_is_gone_is_removed(tmp_path: Path) -> None:
     (tmp_path / "build").mkdir()
     (tmp_path / "build/CMakeCache.txt").write_text("CMAKE_CXX_COMPILER:FILEPATH=/gone/g++\n")

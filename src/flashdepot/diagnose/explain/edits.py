@@ -16,7 +16,7 @@ from pathlib import Path
 from flashdepot.diagnose.explain.hint import SAFE
 from flashdepot.diagnose.explain.machine import is_published, known_names, named
 from flashdepot.diagnose.explain.places import Places
-from flashdepot.diagnose.explain.project import ALIKE, HARMLESS, filled, nearest
+from flashdepot.diagnose.explain.project import ALIKE, HARMLESS, filled, most_alike
 
 _REQUIREMENTS = ("*.in", "requirements*.txt", "requirements/*.txt")
 _ASKED = (*_REQUIREMENTS, "pyproject.toml", "setup.py", "setup.cfg", "environment*.y*ml")
@@ -73,9 +73,9 @@ class Edits(Places):
         if meant and not refused and not option:
             words = [*re.split(r"[\s,=]+", self.failed), *re.split(r"[\s'\"`,]+", self.settings.said)]
             quoted = [word for word in re.findall(r"[`'\"]([\w.-]+)[`'\"]", self.settings.said) if word in words]
-            refused = nearest(meant, [word for word in words if word not in (meant, "")], ALIKE) or (quoted or [""])[0]
+            refused = most_alike(meant, [word for word in words if word not in (meant, "")], ALIKE) or (quoted or [""])[0]
         native = "native" if option and "native" in accepted else ""
-        new = meant or native or nearest(refused, [word for word in accepted if word != refused])
+        new = meant or native or most_alike(refused, [word for word in accepted if word != refused])
         if not new:
             return ""
         old = re.compile(
@@ -87,7 +87,7 @@ class Edits(Places):
         prose = f"{option}{new} in place of {option}{refused or 'what it has'}   # {remark}"
         if _IN_SOURCE.search(self.settings.said):
             return written  # a compiler's guess at a name: right only for a word that is the user's
-        sure = bool(groups.get("meant")) or len(accepted) == 1 or bool(nearest(refused, accepted, ALIKE))
+        sure = bool(groups.get("meant")) or len(accepted) == 1 or bool(most_alike(refused, accepted, ALIKE))
         return written or ("" if self.failed or not sure else prose)
 
     def _replace(self, given: str, groups: Mapping[str, str]) -> str:
@@ -351,7 +351,7 @@ class Edits(Places):
     def _known(self, _given: str, groups: Mapping[str, str]) -> str:
         """The package of the field that was meant by a name that no index has."""
         name = groups.get("refused", "") or groups["other"]
-        meant = nearest(name.replace("_", "-"), known_names(), _NEARLY)
+        meant = most_alike(name.replace("_", "-"), known_names(), _NEARLY)
         if not meant or is_published(name.replace("-", "_")):
             return ""
         asked = re.compile(rf"(?<![\w.-]){re.escape(name)}(?![\w-])")

@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from flashdepot.diagnose.explain.project import ALIKE, HARMLESS, ProjectFiles, filled, nearest
+from flashdepot.diagnose.explain.project import ALIKE, HARMLESS, ProjectFiles, filled, most_alike
 
 _LIBRARIES = tuple(
     f"{root}/{folder}/"
@@ -116,7 +116,7 @@ class Places(ProjectFiles):
         if there:
             return f"ls -l {shlex.quote(there)}   # {name} is there: name it so, or run the command in its folder"
         files = [path for pattern in ("*.*", "*/*.*", "*/*/*.*") for path in self.files.find(pattern)]
-        like = nearest(name, [path for path in files if Path(path).suffix[:2] == Path(name).suffix[:2]], ALIKE)
+        like = most_alike(name, [path for path in files if Path(path).suffix[:2] == Path(name).suffix[:2]], ALIKE)
         if like and not word:
             return f"{like} in place of {name}   # there is no {name} here, and this"
         if like and word:

@@ -108,7 +108,7 @@ class ProjectFiles:
             yield from (entry.get("name", "") for entry in found) if isinstance(found, list) else found
 
 
-def nearest(word: str, words: Sequence[str], least: float = 0.0) -> str:
+def most_alike(word: str, words: Sequence[str], least: float = 0.0) -> str:
     """The word that is most like another: by what they have in common, and by how they begin; empty below ``least``."""
 
     def alike(other: str) -> float:

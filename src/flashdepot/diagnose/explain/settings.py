@@ -1,4 +1,4 @@
-"""Settings that are in force here and at fault: variables, lines of files, limits, what CMake remembers; and how to take them back."""
+"""Settings that are in force here and at fault: variables, lines of files, what CMake remembers; and how to take them back."""
 
 from __future__ import annotations
 
@@ -46,15 +46,6 @@ _ONE_WORD = re.compile(r"[\w+-]{5,}")
 """A value that, in quotes, is no other thing's: long enough, and not an address."""
 _WRITTEN = frozenset({"disk-full", "permission-denied"})
 """Classes in which a path of the error that is below a folder that a setting names was chosen by that setting."""
-_STARTED = ("*.sh", "~/.bashrc", "~/.profile", "~/.bash_profile", "~/.zshrc", "/etc/profile.d/*.sh")
-"""What a shell reads when it starts, and what a project has for it."""
-_LIMITS = {
-    "v": re.compile(r"(?i)out of memory|cannot allocate memory|bad_alloc|memory exhausted|MemoryError"),
-    "f": re.compile(r"(?i)file size limit|file too large"),
-    "n": re.compile(r"(?i)too many open files"),
-    "u": re.compile(r"(?i)resource temporarily unavailable"),
-}
-"""What a program says that meets a limit of its shell, by the option of ``ulimit``."""
 
 
 class Settings:
@@ -88,8 +79,6 @@ class Settings:
         :param advice: commands for it: what variables they unset may stand in files as well.
         """
         stale, hit = self._stale_cache(), self.hit
-        if limited := self._limited():
-            return limited
         if faulty := self.faulty():
             code = " && ".join(filter(None, [f"unset {' '.join(faulty)}", code_of(stale)]))
             if hit and hit.rule.id == "disk-full" and (room := self.shell.room):
@@ -114,18 +103,6 @@ class Settings:
                     (tool, place, number, line) for number, line in enumerate(files.text(place).splitlines(), 1)
                 )
 
-    def _limited(self) -> str:
-        """The command that lifts a limit of the shell that the error tells of; empty where none does."""
-        for option, pattern in _LIMITS.items():
-            if (limits := self.shell.files.limits.get(option)) and pattern.search(self.said):
-                for place in (path for pattern in _STARTED for path in self.shell.files.find(pattern)):
-                    lines = enumerate(self.shell.files.text(place).splitlines(), 1)
-                    if found := next((n for n, line in lines if re.search(rf"\bulimit .*-[a-zA-Z]*{option}", line)), 0):
-                        return f"sed -i.bak {found}d {shlex.quote(place)}   # it limits what a program may take to {limits[0]}; then the same command in a new shell"
-                lifted = "unlimited" if option in "vf" else str(max(limits[1], 65536))
-                return f"ulimit -{option} {lifted}   # it is {limits[0]} in this shell; then the same command; where it may not be raised: the one who set it, for a login or a batch job"
-        return ""
-
     def _stale_cache(self) -> str:
         """The command that removes a cache of CMake's which names what is gone; empty where none does."""
         files = self.shell.files
@@ -146,8 +123,6 @@ class Settings:
         gone = {*(host.dangling if host and (shell.cmake or not {"toolkits", "compilers"}.isdisjoint(needs)) else ())}
         if host and hit and "toolkits" in needs and hit.rule.rank == RANKS.index("missing-tool"):
             gone |= OF_CUDA.difference(toolkit.found_by for toolkit in host.toolkits)
-        if shell.prefix and f"{shell.prefix}/lib/python" in shell.variables.get("PYTHONPATH", ""):
-            gone.add("PYTHONPATH")  # the log's packages are another Python's
         if hit is None:
             gone |= {name for name in shell.files.variables if self._names_nothing(name)}
         words = _words(hit.line.text) if hit else ()

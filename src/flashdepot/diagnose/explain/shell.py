@@ -51,22 +51,6 @@ class Files:
         """The variables that are set there and steer installers, builds and compilers."""
         return {name: value for name, value in os.environ.items() if self.here and _OF_TOOLS.fullmatch(name)}
 
-    @property
-    def limits(self) -> Mapping[str, tuple[int, int]]:
-        """The limits of the shell that are set, soft and hard, by their options of ``ulimit``; none on Windows."""
-        with contextlib.suppress(ImportError):
-            import resource  # noqa: PLC0415  (Windows has none)
-
-            asked = {
-                "v": resource.RLIMIT_AS,
-                "f": resource.RLIMIT_FSIZE,
-                "n": resource.RLIMIT_NOFILE,
-                "u": resource.RLIMIT_NPROC,
-            }
-            limits = {option: resource.getrlimit(kind) for option, kind in asked.items() if self.here}
-            return {option: limit for option, limit in limits.items() if limit[0] != resource.RLIM_INFINITY}
-        return {}
-
 
 NOWHERE = Files(here=False)
 
