@@ -447,7 +447,6 @@ def test_what_is_next_to_a_toolkit_is_named(tmp_path: Path) -> None:
     for file in (
         "cuda-13.0/bin/nvcc",
         "cuda-11.3/bin/nvcc",
-        "cuda-11.3/etc/nvcc.profile",
         "cuda-11.3/lib/libcudart_static.a",
     ):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
@@ -458,5 +457,3 @@ def test_what_is_next_to_a_toolkit_is_named(tmp_path: Path) -> None:
     assert carried(too_old, "make", host, tmp_path).startswith(f"export CUDA_HOME={tmp_path}/cuda-13.0 ")
     unlinked = "  = note: rust-lld: error: undefined symbol: __cudaPopCallConfiguration\n"
     assert f"-C link-arg=-L{tmp_path}/cuda-11.3/lib -C" in carried(unlinked, "cargo build", host, tmp_path)
-    headless = "  <command-line>: fatal error: cuda_runtime.h: No such file or directory\n"
-    assert carried(headless, "cmake -B build", host, tmp_path).startswith(f"cp {tmp_path}/cuda-11.3/etc/nvcc.profile ")

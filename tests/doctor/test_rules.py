@@ -47,8 +47,9 @@ def test_what_a_rule_hides_is_a_rule() -> None:
     assert {other for rule in load_rules() for other in (*rule.hides, *rule.or_else)} <= ids
 
 
-def test_an_edit_that_a_hint_asks_for_is_there() -> None:
+def test_an_edit_that_is_asked_for_is_there_and_no_other() -> None:
     asked = {command[1:].split()[0] for _, command in SENTENCES.rows["hints"] if command.startswith("@")}
+    asked |= {name for file in EXPLAIN.glob("*.py") for name in re.findall(r'\.edit\("(\w+)', file.read_text("utf-8"))}
     assert asked == {name[1:] for name in (*vars(Edits), *vars(Places)) if re.fullmatch("_[a-z]+", name)}
 
 

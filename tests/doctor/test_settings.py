@@ -50,7 +50,6 @@ def test_a_variable_that_has_nothing_to_do_with_the_error_is_left_as_it_is(tmp_p
         ("UV_SYSTEM_PYTHON", "1", "uv pip install x", "error: The interpreter at `/usr` is externally managed\n\nhint: Virtual environments were not considered due to the `--system` flag\n", "unset UV_SYSTEM_PYTHON "),
         ("PIP_CERT", "/", "pip install x", "ERROR: Could not fetch URL https://x: SSLError(SSLCertVerificationError(1, '[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed'))\n", "unset PIP_CERT "),
         ("UV_CACHE_DIR", "/full/uv", "uv pip install x", "error: Failed to download `x`\n  cause: failed to write to file `/full/uv/.tmp/x.so`: No space left on device (os error 28)\n", "export UV_CACHE_DIR=/"),
-        ("CONDA_SOLVER", "libmamba", "conda create", "CondaValueError: You have chosen a non-default solver backend (libmamba) but it was not recognized. Choose one of: classic, rattler\n", "export CONDA_SOLVER="),
     ],
 )  # fmt: skip
 def test_what_is_set_here_and_made_the_tool_do_it_is_in_the_first_command(

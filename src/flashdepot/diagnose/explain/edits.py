@@ -21,8 +21,6 @@ from flashdepot.diagnose.explain.project import ALIKE, HARMLESS, filled, most_al
 _REQUIREMENTS = ("*.in", "requirements*.txt", "requirements/*.txt")
 _ASKED = (*_REQUIREMENTS, "pyproject.toml", "setup.py", "setup.cfg", "environment*.y*ml")
 """Those that name the packages to install."""
-_HEADERS = tuple(f"{depth}*.{kind}" for depth in ("", "*/", "*/*/") for kind in ("h", "hpp", "cuh"))
-_WORD = re.compile(r"[\w.+-]+")
 _NEARLY = 1.8
 """How much a name that nothing lists must be like another, of 2: by what they have in common and by how they begin."""
 _LISTED = 6
@@ -33,8 +31,6 @@ _INSTALLS_ONE = re.compile(
 )
 """A command that installs one package, of a release or of any."""
 _OF_A_PROJECT = re.compile(r"pip install|\b(?:uv|poetry|pdm) (?:add|sync|lock|run|pip|install|update)|\bconda ")
-_BUILDS = re.compile(r"^(\s*- *[\w.-]+=[\w.*]+)=\w+\s*$", re.MULTILINE)
-"""A package of an exported environment of conda's, with its version and the build of one system."""
 _SYSTEMS = {"win": "win32", "lin": "linux", "man": "linux", "mac": "darwin"}
 
 
@@ -60,34 +56,29 @@ class Edits(Places):
         return own or command
 
     def _swap(self, given: str, groups: Mapping[str, str]) -> str:
-        """Another value in place of one that was refused: the nearest of those that there are.
+        """Another value in place of one that was refused: the one that the line names, or the most alike of those that there are.
 
-        :param given: the file and the table whose keys are those, or the values, where the line does not list them.
+        :param given: the file and the table whose keys are those.
         """
-        listed = _WORD.findall(groups.get("accepted", "")) or list(self.keys(given, groups))
-        there = (word.strip(".") for word in listed if HARMLESS.fullmatch(word))
-        accepted = [word for word in dict.fromkeys(there) if word not in ("or", "and", "one", "of")]
-        meant, refused, option = (groups.get(name, "") for name in ("meant", "refused", "option"))
-        refused = refused or groups.get("other", "")
-        meant = meant or groups.get("good", "")
-        if meant and not refused and not option:
+        accepted = [name for name in dict.fromkeys(self.keys(given, groups)) if HARMLESS.fullmatch(name)]
+        meant = groups.get("meant") or groups.get("good", "")
+        refused = groups.get("refused") or groups.get("other", "")
+        if meant and not refused:
             words = [*re.split(r"[\s,=]+", self.failed), *re.split(r"[\s'\"`,]+", self.settings.said)]
             quoted = [word for word in re.findall(r"[`'\"]([\w.-]+)[`'\"]", self.settings.said) if word in words]
-            refused = most_alike(meant, [word for word in words if word not in (meant, "")], ALIKE) or (quoted or [""])[0]
-        native = "native" if option and "native" in accepted else ""
-        new = meant or native or most_alike(refused, [word for word in accepted if word != refused])
+            near = most_alike(meant, [word for word in words if word not in (meant, "")], ALIKE)
+            refused = near or (quoted or [""])[0]
+        new = meant or most_alike(refused, [word for word in accepted if word != refused])
         if not new:
             return ""
-        old = re.compile(
-            rf"(?<={re.escape(option)})[^\s,'\"]+" if option else rf"(?<![\w.-]){re.escape(refused)}(?![\w-]|\.\w)"
-        )
         more = ", ..." if len(accepted) > _LISTED else ""
         remark = f"one of {', '.join(accepted[:_LISTED])}{more}" if accepted else "as the log itself says"
-        written = self.written(old, new, remark) if refused or option else ""
-        prose = f"{option}{new} in place of {option}{refused or 'what it has'}   # {remark}"
+        old = re.compile(rf"(?<![\w.-]){re.escape(refused)}(?![\w-]|\.\w)")
+        written = self.written(old, new, remark) if refused else ""
         if _IN_SOURCE.search(self.settings.said):
             return written  # a compiler's guess at a name: right only for a word that is the user's
-        sure = bool(groups.get("meant")) or len(accepted) == 1 or bool(most_alike(refused, accepted, ALIKE))
+        sure = "meant" in groups or len(accepted) == 1 or most_alike(refused, accepted, ALIKE)
+        prose = f"{new} in place of {refused or 'what it has'}   # {remark}"
         return written or ("" if self.failed or not sure else prose)
 
     def _replace(self, given: str, groups: Mapping[str, str]) -> str:
@@ -173,20 +164,6 @@ class Edits(Places):
             return f"export CXXFLAGS='-include {header}'   # {file} needs it and does not include it; then from an empty build folder"
         return f"sed -i.bak '1i #include <{header}>' {file}   # {file} needs it; then the same command"
 
-    def _language(self, _given: str, groups: Mapping[str, str]) -> str:
-        """A language more for a project of CMake's that has a source of it."""
-        language = groups.get("language", "CUDA" if self.files.find("*.cu") or self.files.find("*/*.cu") else "CXX")
-        asked = re.compile(r"(project\s*\(\s*[\w.-]+[^)]*)\)", re.IGNORECASE)
-        for place, number, line in self.lines(("CMakeLists.txt",)):
-            if (found := asked.search(line)) and language not in found[1].split():
-                more = (
-                    f" {language})"
-                    if len(found[1].split()) > 1
-                    else f" LANGUAGES C CXX{'' if language == 'CXX' else f' {language}'})"
-                )
-                return self.replaced(place, number, asked.sub(rf"\1{more}", line), f"it has sources of {language}")
-        return ""
-
     def _branch(self, _given: str, groups: Mapping[str, str]) -> str:
         """A crate or package of a repository without the branch or tag that the repository has not."""
         name = re.escape(groups["name"])
@@ -250,16 +227,6 @@ class Edits(Places):
             _ASKED,
         )
 
-    def _rename(self, given: str, groups: Mapping[str, str]) -> str:
-        """Another name for a project that is called like what it needs."""
-        name = re.compile(rf"(?<=[\"'])({re.escape(groups['name'])})(?=[\"'])")
-        for place, number, line in self.lines(given.split()):
-            if re.match(r"\s*[\"']?name[\"']?\s*[=:]", line) and name.search(line):
-                return self.replaced(
-                    place, number, name.sub(r"my-\1", line), "the project has the name of what it needs"
-                )
-        return ""
-
     def _marker(self, given: str, groups: Mapping[str, str]) -> str:
         """A requirement that is for one system only, with a marker that says so."""
         sign, _, named = given.partition(" ")
@@ -276,17 +243,6 @@ class Edits(Places):
         without = re.sub(rf"\s{_any_spelling(groups['name'])}(?![\w-])\S*", "", self.failed)
         left = without != self.failed and not without.endswith(("install", "add"))
         return f"{without}   # without {groups['name']}, which is not for this system" if left else ""
-
-    def _inline(self, _given: str, groups: Mapping[str, str]) -> str:
-        """A function that a header defines, so that several objects have it: inline."""
-        kept = r"^(?!\s*(?:inline|static|template|return|extern|#))"
-        defined = re.compile(
-            rf"{kept}\s*[\w:<>*& ]+[\s*&]{re.escape(groups['symbol'])}\s*(?:\([^;]*(?:$|\{{)|[={{\[;])"
-        )
-        for place, number, line in self.lines(_HEADERS):
-            if defined.search(line):
-                return self.replaced(place, number, f"inline {line}", "several files include its definition")
-        return ""
 
     def _crate(self, _given: str, groups: Mapping[str, str]) -> str:
         """One version of a crate: that which the project's dependency takes, in its own Cargo.toml."""
@@ -343,11 +299,6 @@ class Edits(Places):
         remark = f"this nvcc does not know {old}"
         return self.written(asked, lambda found: f"{found['by']}{new}" if found["by"] else found["of"] or "", remark)
 
-    def _standard(self, _given: str, groups: Mapping[str, str]) -> str:
-        """A newer C++ standard where the project names an older one."""
-        asked = re.compile(r"(?P<by>-std=(?:c|gnu)\+\+|(?:CXX|CUDA)_STANDARD )(?:0[3x]|1[14])\b")
-        return self.written(asked, rf"\g<by>{groups['number']}", f"C++{groups['number']} is asked for")
-
     def _known(self, _given: str, groups: Mapping[str, str]) -> str:
         """The package of the field that was meant by a name that no index has."""
         name = groups.get("refused", "") or groups["other"]
@@ -357,25 +308,11 @@ class Edits(Places):
         asked = re.compile(rf"(?<![\w.-]){re.escape(name)}(?![\w-])")
         return self.written(asked, meant, f"there is no {name}, and this", (*_ASKED, "*.sh"))
 
-    def _python(self, _given: str, groups: Mapping[str, str]) -> str:
-        """The bounds of Python that the project's packages leave."""
-        asked = re.compile(r"^(\s*requires-python\s*=\s*)([\"'])[^\"']*[\"']")
-        bound = groups["bound"].replace(" ", "")
-        return self.written(asked, lambda found: f"{found[1]}{found[2]}{bound}{found[2]}", "as the log itself says")
-
     def _constraint(self, _given: str, groups: Mapping[str, str]) -> str:
         """The failed command of uv's with a bound that it says itself."""
         bound = shlex.quote(groups["bound"].replace(" ", ""))
         inner = re.match(r"uv (?:pip install|add)\b", self.failed)
         return f"{f'{self.failed} {bound}' if inner else f'uv add {bound}'}   # as the log itself says"
-
-    def _builds(self, given: str, _groups: Mapping[str, str]) -> str:
-        """An environment's file without the builds of the machine that wrote it, and without packages of its system."""
-        for place in dict.fromkeys((*self.files.find("environment*.y*ml"), *self.files.find("*.y*ml"))):
-            if _BUILDS.search(self.files.text(place)):
-                edit = f"'s/^( *- *[^=]+=[^=]+)=[^=]+$/\\1/; /^ *- *({given})=/d'"
-                return f"sed -i.bak -E {edit} {shlex.quote(place)}   # without builds and packages of the machine that wrote the file; then the same command"
-        return ""
 
 
 def _any_spelling(name: str) -> str:

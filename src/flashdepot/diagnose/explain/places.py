@@ -48,22 +48,6 @@ class Places(ProjectFiles):
             return self.shell.carried(f"{make}   # the Python that the wheel is for; then the same command", "python")
         return f"{asked.sub(lambda _: shlex.quote(there), self.failed) if self.failed else f'pip install {shlex.quote(there)}'}   # the one of this Python and system"
 
-    def _profile(self, _given: str, _groups: Mapping[str, str]) -> str:
-        """The file by which nvcc finds its own folders, next to it, where the toolkit has it elsewhere."""
-        for toolkit in self.shell.host.toolkits if self.shell.host else ():
-            root = glob.escape(toolkit.root)
-            found = (path for depth in ("", "*/", "*/*/") for path in self.files.find(f"{root}/{depth}nvcc.profile*"))
-            if not self.files.find(f"{root}/bin/nvcc.profile") and (there := next(found, "")):
-                return f"cp {shlex.quote(there)} {shlex.quote(f'{toolkit.root}/bin/nvcc.profile')}   # nvcc finds its headers by it; then the same command in an empty build folder"
-        return ""
-
-    def _object(self, _given: str, groups: Mapping[str, str]) -> str:
-        """An object file of a CUDA source, which something else than the build was to make."""
-        toolkit = next(iter(self.shell.host.toolkits if self.shell.host else ()), None)
-        nvcc = shlex.quote(f"{toolkit.root}/bin/nvcc") if toolkit and toolkit.found_by != "PATH" else "nvcc"
-        file = groups["file"]
-        return f"{nvcc} -c {file} -o {file}.o -Xcompiler -fPIC   # nvcc was not run for it; in the folder of the command that links, then the same command"
-
     def _source(self, _given: str, groups: Mapping[str, str]) -> str:
         """The failed command of CMake's for the folder, below the one that it names, that has a CMakeLists.txt."""
         below = (f"{glob.escape(groups['folder'])}/{depth}CMakeLists.txt" for depth in ("*/", "*/*/"))
@@ -152,24 +136,3 @@ class Places(ProjectFiles):
         link = "" if named else f"ln -sf {shlex.quote(Path(place).name)} {folder}/lib{groups['lib']}.so && "
         code = f'{link}export {variable}="{flag}{"" if folder.startswith("/") else "$PWD/"}{folder}{kept}"'
         return f"{code}   # {place} is there; then the same command" if place else ""
-
-    def _embedded(self, _given: str, groups: Mapping[str, str]) -> str:
-        """What lets an embeddable Python of Windows see its packages: lines of its ._pth file."""
-        folder = groups["folder"].replace("\\", "/").strip("'\"")
-        folder = re.sub(r"^[A-Za-z]:(?=/)", "", folder) if not self.files.find(glob.escape(folder)) else folder
-        name = folder.rstrip("/").rpartition("/")[2]
-        found = (
-            path
-            for place in (glob.escape(folder), f"{glob.escape(name)}/", "*/")
-            for path in self.files.find(f"{place}python3*._pth")
-        )
-        if not (place := next(found, "")):
-            return ""
-        release = Path(place).stem
-        lines = "\\r\\n".join((f"{release}.zip", ".", "Lib\\\\site-packages", "import site"))
-        pip = (
-            ""
-            if self.files.find(f"{glob.escape(str(Path(place).parent))}/Lib/site-packages/pip")
-            else "; then: curl -sSLO https://bootstrap.pypa.io/get-pip.py and python get-pip.py"
-        )
-        return f"printf '{lines}\\r\\n' > {shlex.quote(place)}   # an embeddable Python sees only what this file names: Lib\\site-packages and 'import site'{pip}"

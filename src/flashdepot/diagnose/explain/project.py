@@ -89,16 +89,12 @@ class ProjectFiles:
         return {}
 
     def keys(self, given: str, groups: Mapping[str, str]) -> Iterator[str]:
-        """The names that a table of a file has, of one that a crate of the registry has where ``crate`` is named; or the words themselves."""
+        """The names that a table of a file has, of one that a crate of the registry has where ``crate`` is named."""
         place, _, path = given.partition(":")
         if not path:
-            yield from given.split()
             return
         if place == "folder":
             yield from (Path(found).name for found in self.files.find(f"{glob.escape(groups['folder'])}/*"))
-        if path == "targets":
-            for _, _, line in self.lines((place, f"*/{place}")):
-                yield from re.findall(r"add_(?:library|executable)\s*\(\s*([\w-]+)", line)
         if crate := groups.get("crate"):
             place = next(reversed(self.files.find(f"~/.cargo/registry/src/*/{crate}-[0-9]*/Cargo.toml")), "")
         for table in path.split(","):
