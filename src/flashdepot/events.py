@@ -139,8 +139,5 @@ class Events:
         return nullcontext(BuildProgress())
 
     def confirm(self, question: str) -> bool | None:  # noqa: ARG002
-        """Whether to continue: before compiling for longer than two minutes, or taking what is not trusted.
-
-        ``None``, and no, where nobody is there to answer.
-        """
+        """Whether to compile for longer than two minutes, or take what is not trusted; ``None`` where nobody can answer."""
         return None

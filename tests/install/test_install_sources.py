@@ -62,7 +62,7 @@ class Published:
         torch = local.partition("torch")[2].partition("cxx")[0]
         self._wheels[collection].append(
             PublishedWheel(
-                "flash-attn", version, "12", torch, True, python, abi, platform, collection, self.server.url + place,
+                "flash-attn", version, "12" if "cu12" in local else "", torch, True, python, abi, platform, collection, self.server.url + place,
                 path.stat().st_size if pinned else 0, digest if pinned else "", seen, ("80", "90", "100", "120"), "",
             )
         )  # fmt: skip

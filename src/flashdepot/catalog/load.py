@@ -91,9 +91,9 @@ class Catalog(msgspec.Struct, frozen=True):
 
 
 def load_catalog(folder: Path | None = None) -> Catalog:
-    """Read the shipped catalog and the refreshed listings in ``folder``; of each collection the newer counts.
+    """The shipped catalog and the refreshed listings in ``folder``; of each collection the newer counts.
 
-    A refreshed listing that is damaged is moved aside, and a note says so; :raises IntegrityError: for the shipped file.
+    A refreshed listing that is damaged is moved aside, and a note says so.
     """
     notes: list[str] = []
     paths = sorted(folder.glob("listings/*.json.z")) if folder else []

@@ -242,7 +242,6 @@ def describe(plan: Plan, commands: Sequence[tuple[Help, str]] = ()) -> str:
 
 def describe_facts(facts: Environment) -> str:
     """What it must run on, in a line; what is not known is named as such."""
-    torch = facts.torch
     libc = f"glibc {facts.libc}" if facts.libc else facts.libc_name
     is_linux = facts.platform is not None and facts.platform.system == "linux"
     parts = [
@@ -252,8 +251,6 @@ def describe_facts(facts: Environment) -> str:
         f"GPU {', '.join(gpu.dotted for gpu in facts.gpus)}" if facts.gpus else "GPU not known",
         f"driver {facts.driver}" if facts.driver else "driver not known",
     ]
-    if torch == NO_TORCH:
-        parts[2] = "no torch"
     old = [gpu.dotted for gpu in facts.gpus if gpu not in facts.served(oldest_gpu())]
     note = f" Left out, too old for the kernels: {', '.join(old)}." if old else ""
     return f"For {'; '.join(parts)}.{note}"
@@ -261,8 +258,8 @@ def describe_facts(facts: Environment) -> str:
 
 def _torch(facts: Environment) -> str:
     torch = facts.torch
-    if torch is None:
-        return "torch not known"
+    if torch is None or torch == NO_TORCH:
+        return "torch not known" if torch is None else "no torch"
     abi = {True: ", new C++ ABI", False: ", old C++ ABI", None: ""}[torch.cxx11_abi]
     implied = " (its default; --torch-cuda names another)" if "PyPI" in facts.origin_of("cuda") else ""
     cuda = (

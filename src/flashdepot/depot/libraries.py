@@ -74,11 +74,7 @@ class Artifacts:
         return None
 
     def store(self, manifest: Manifest, files: Mapping[str, Path]) -> None:
-        """Keep an artifact: first its files, last its manifest, so that no manifest is ever without its files.
-
-        :param files: where the bytes are of each file that the manifest names, by its path in the artifact.
-        :raises IntegrityError: when a file is not what the manifest says; the artifact is not stored then.
-        """
+        """Keep an artifact: first its files, by their paths in it, last its manifest; :raises IntegrityError: for other bytes."""
         for file in manifest.files:
             if not file.link and (digest := self._blobs.put_file(files[file.path])) != file.digest:
                 raise IntegrityError(

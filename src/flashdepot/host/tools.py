@@ -81,10 +81,7 @@ _NVCC = "nvcc.exe" if os.name == "nt" else "nvcc"
 
 
 def find_toolkits() -> tuple[CudaToolkit, ...]:
-    """Toolkits with an nvcc that runs, in the order of preference: environment, ``PATH``, usual places.
-
-    Several names of one program are asked once, and all programs at the same time.
-    """
+    """Toolkits with an nvcc that runs, in the order of preference: environment, ``PATH``, usual places."""
     candidates: dict[str, tuple[str, Path]] = {}
     for found_by, nvcc in _candidates():
         if nvcc.is_file():

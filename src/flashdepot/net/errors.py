@@ -37,7 +37,7 @@ class Patience:
         self._waited = 0.0
 
     def refill(self) -> None:
-        """Start counting again, since the last try got something; the seconds that it waits in all are counted on."""
+        """Start counting tries again, since the last one got something; not the seconds that it waits in all."""
         self._tries = 0
 
     def endure(self, error: requests.RequestException) -> None:
