@@ -1,9 +1,8 @@
-"""What builds cost: a full one, the same again when everything is known, and four architectures two ways.
+"""What builds cost: a full one, and the same again when everything is known.
 
 Usage:
     python benchmarks/build.py full --depot DIR --out FILE.json [--arch 90] [--profile full] [--memory 110GB]
     python benchmarks/build.py warm --depot DIR --out FILE.json [--cores 0,1]
-    python benchmarks/build.py front-end --depot DIR --out FILE.json [--units NAME,...] [--arch 80,90,100,120]
 
 ``full`` and ``warm`` take a depot that is or was filled by the other. ``warm`` forgets the finished library and keeps
 the units, so that every unit is looked up, verified, linked and stored again.
@@ -27,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flashdepot.build.library import BuildPlan, Options, build_library, compile_afresh, prepare
+from flashdepot.build.library import BuildPlan, Options, build_library, prepare
 from flashdepot.depot import Depot
 from flashdepot.events import BuildProgress, Snapshot
 from flashdepot.host import probe
@@ -44,7 +43,7 @@ WARM_RUNS = 5
 def main() -> None:
     """Run one benchmark and write its result as JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["full", "warm", "front-end"])
+    parser.add_argument("what", choices=["full", "warm"])
     parser.add_argument("--depot", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--arch", default="90")
@@ -52,11 +51,10 @@ def main() -> None:
     parser.add_argument("--memory", type=parse_size)
     parser.add_argument("--jobs", type=int)
     parser.add_argument("--cores", default="0,1")
-    parser.add_argument("--units", default="")
     arguments = parser.parse_args()
     if arguments.what == "warm":
         os.sched_setaffinity(0, {int(core) for core in arguments.cores.split(",")})
-    run = {"full": full, "warm": warm, "front-end": front_end}[arguments.what]
+    run = {"full": full, "warm": warm}[arguments.what]
     result = {
         "benchmark": arguments.what,
         "date": datetime.datetime.now(tz=datetime.timezone.utc).isoformat(timespec="minutes"),
@@ -90,7 +88,7 @@ def machine() -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def plan_for(arguments: argparse.Namespace, options: Options) -> Iterator[tuple[BuildPlan, Depot]]:
+def plan_for(arguments: argparse.Namespace) -> Iterator[tuple[BuildPlan, Depot]]:
     """Everything up to the first compiler run, as 'flashdepot build' does it."""
     depot, host, watch = Depot(arguments.depot), probe(), Watch()
     need = resolve_library(library_request(profile=arguments.profile, arch=arguments.arch), host, depot)
@@ -101,7 +99,7 @@ def plan_for(arguments: argparse.Namespace, options: Options) -> Iterator[tuple[
         )
         trees = obtain_sources(need.sources, depot.layout.upstreams, watch.download)
         yield (
-            prepare(trees, wanted.selection, wanted.gpus, host.platform, toolchain, depot, options, watch.download),
+            prepare(trees, wanted.selection, wanted.gpus, host.platform, toolchain, depot, Options(), watch.download),
             depot,
         )
 
@@ -145,7 +143,7 @@ def cpu_times() -> float:
 def full(arguments: argparse.Namespace) -> dict[str, Any]:
     """Build a whole profile; the share of core time is measured until the first moment with nothing waiting."""
     jobs = arguments.jobs or len(os.sched_getaffinity(0))
-    with plan_for(arguments, Options()) as (plan, depot):
+    with plan_for(arguments) as (plan, depot):
         watch = Watch()
         manifest, outcome = build_library(plan, depot, Limits(jobs, arguments.memory), watch)
     wall = time.monotonic() - watch.begun
@@ -170,7 +168,7 @@ def full(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def warm(arguments: argparse.Namespace) -> dict[str, Any]:
     """Everything is known: look all units up again, link and store."""
-    with plan_for(arguments, Options()) as (plan, depot):
+    with plan_for(arguments) as (plan, depot):
         build_library(plan, depot, Limits(2), BuildProgress())
     command = [sys.executable, "-m", "flashdepot", "build", "--profile", arguments.profile]
     command += ["--arch", arguments.arch, "--depot", str(arguments.depot), "--json"]
@@ -185,24 +183,6 @@ def warm(arguments: argparse.Namespace) -> dict[str, Any]:
         assert units["compiled"] == 0, units
     runs = {"median": round(statistics.median(times[1:]), 2), "runs": times[1:]}
     return {"units": len(plan.recipe.selection.units), "cores": arguments.cores, "flashdepot": runs}
-
-
-def front_end(arguments: argparse.Namespace) -> dict[str, Any]:
-    """CPU-seconds of some units for several architectures: one front-end pass against upstream's one each."""
-    found: dict[str, dict[str, float]] = {}
-    for label, options in (("ours", Options("shared", "size")), ("upstream", Options("native", "none"))):
-        with plan_for(arguments, options) as (plan, depot):
-            units = arguments.units.split(",")
-            for record in compile_afresh(plan, units, depot, Limits(arguments.jobs, arguments.memory), Watch()):
-                unit = next((name for name in units if name in record.name), record.name)
-                costs = found.setdefault(unit, {"ours": 0.0, "upstream": 0.0})
-                costs[label] += record.cpu_seconds
-    rows = {
-        name: {"ours": round(cost["ours"], 1), "upstream": round(cost["upstream"], 1)}
-        | {"ratio": round(cost["ours"] / cost["upstream"], 3)}
-        for name, cost in sorted(found.items())
-    }
-    return {"arch": arguments.arch, "cpu_seconds": rows}
 
 
 if __name__ == "__main__":

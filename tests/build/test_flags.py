@@ -26,7 +26,7 @@ from support.programs import compile_c
 from support.recipes import COMPILERS, architectures, fa2_actions, make_recipe, make_unit
 
 
-def test_the_shared_front_end_compiles_once_for_all_architectures() -> None:
+def test_code_is_generated_once_for_all_architectures() -> None:
     assert gencode(architectures("80,120"), Architecture(8, 0)) == (
         "-gencode",
         "arch=compute_80,code=sm_80",
@@ -35,7 +35,7 @@ def test_the_shared_front_end_compiles_once_for_all_architectures() -> None:
     )
 
 
-def test_the_native_front_end_compiles_each_by_itself() -> None:
+def test_a_family_for_one_gpu_is_compiled_for_it() -> None:
     assert gencode(architectures("90"), None) == ("-gencode", "arch=compute_90,code=sm_90")
 
 
@@ -73,7 +73,7 @@ def test_a_mode_that_old_drivers_cannot_read_raises_the_floor_of_cuda_12() -> No
 def test_kernels_stay_hidden_from_other_libraries() -> None:
     options = frozenset({"--static-global-template-stub", "--device-entity-has-hidden-visibility"})
     compilers = replace(COMPILERS, nvcc_options=options)
-    flags = family_of("fa2").compiler.flags(compilers, architectures("80"), front_end="shared", compress="none")
+    flags = family_of("fa2").compiler.flags(compilers, architectures("80"), compress="none")
     assert "--static-global-template-stub=true" in flags
     assert "--device-entity-has-hidden-visibility=true" in flags
 

@@ -25,13 +25,12 @@ def test_a_recipe_key_does_not_depend_on_where_the_source_came_from() -> None:
         make_recipe("80"),
         make_recipe(upstreams={"fa2": UpstreamId("2.8.3.post2", "0" * 64)}),
         make_recipe(selection=Selection(make_recipe().selection.units, frozenset())),
-        make_recipe(front_end="native"),
         make_recipe(native_digest="0" * 64),
         make_recipe(flags={"fa2": ("-O0",)}),
         make_recipe(target=replace(make_recipe().target, driver_floor=Version("525.60.13"))),
         make_recipe(toolchain=ToolchainId(Version("13.0.88"), (replace(TOOLS[0], digest="0" * 64), *TOOLS[1:]))),
     ],
-    ids=["sass", "upstream", "features", "front end", "C layer", "flags", "driver", "nvcc"],
+    ids=["sass", "upstream", "features", "C layer", "flags", "driver", "nvcc"],
 )
 def test_a_recipe_key_changes_with_everything_that_makes_the_library(other) -> None:
     assert other.key != make_recipe().key

@@ -105,11 +105,9 @@ def test_a_unit_without_features_is_expected_to_take_a_third() -> None:
     assert 38 < prior_of(make_unit(), bare).seconds < 50
 
 
-def test_more_architectures_cost_an_assembler_run_each_or_all_of_it_again() -> None:
+def test_more_architectures_cost_an_assembler_run_each() -> None:
     one, four = prior_of(make_unit(), make_recipe("80")), prior_of(make_unit(), make_recipe("80,90,100,120"))
-    native = prior_of(make_unit(), make_recipe("80,90,100,120", front_end="native"))
     assert 1.4 < four.seconds / one.seconds < 2
-    assert native.seconds == pytest.approx(4 * one.seconds)
 
 
 def test_a_head_dim_that_was_never_measured_is_expected_to_cost_as_the_next_larger_one() -> None:

@@ -70,7 +70,7 @@ def test_help_is_a_command_too() -> None:
         (["get", "--host", "/nowhere.json"], 2, "flashdepot host --save"),
         (["install", "flash_attn==2.8.3", "--dry-run"], 2, "flashdepot install --upstream 2.8.3 --dry-run"),
         (["install", "own.whl"], 2, "flashdepot install --wheel own.whl"),
-        (["build", "--front-end", "both"], 2, "'both' is not one of"),
+        (["build", "--compress-mode", "both"], 2, "'both' is not one of"),
         (["build", "--memory", "much"], 2, "'much' is not an amount of bytes"),
         (["build", "--cuda", "newest", "--arch", "80"], 2, "'newest' is not a choice of CUDA"),
         (["build", "--cuda", "/nowhere", "--arch", "80"], 3, "nowhere holds no CUDA toolkit"),

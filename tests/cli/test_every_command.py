@@ -147,7 +147,7 @@ def test_an_internal_error_is_one_sentence_and_a_traceback_only_on_request(tmp_p
         ("get --target windows", ["windows-x86_64"]),
         ("get --arch u", ["universal"]),
         ("get --upstream 2.8.3.post2", ["2.8.3.post2"]),
-        ("build --front-end s", ["shared"]),
+        ("build --compress-mode sp", ["speed"]),
         ("link candle --candle-version 0.9.2-alpha.1", ["0.9.2-alpha.1"]),
     ],
 )

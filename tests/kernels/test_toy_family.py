@@ -59,7 +59,7 @@ def tree(tmp_path: Path) -> SourceTree:
 def recipe(tree: SourceTree) -> Recipe:
     plain = make_recipe()
     selection = Selection(plain.selection.units | {UNIT}, plain.selection.features)
-    flags = TOY.flags(COMPILERS, plain.target.sass, front_end="shared", compress="size")
+    flags = TOY.flags(COMPILERS, plain.target.sass, compress="size")
     upstreams = {**plain.upstreams, "toy": tree.id}
     return replace(plain, upstreams=upstreams, selection=selection, flags={**plain.flags, "toy": flags})
 
@@ -146,7 +146,7 @@ def test_it_is_in_the_plan_and_in_the_generated_header(tree, recipe) -> None:
 
 def test_its_costs_are_its_own(recipe, tree) -> None:
     (action,) = TOY.actions(recipe, tree, COMPILERS)
-    assert prior(action, recipe) == TOY.estimate(UNIT, frozenset(), 1, "shared")
+    assert prior(action, recipe) == TOY.estimate(UNIT, frozenset(), 1)
 
 
 def test_a_library_with_it_says_so_in_its_manifest_and_in_the_name_of_its_wheel(tmp_path, tree, recipe) -> None:

@@ -32,8 +32,8 @@ def make_unit(**changes: Any) -> Unit:
 
 def make_flags(compilers: Compilers, sass: str = "80,90") -> dict[str, tuple[str, ...]]:
     listed = architectures(sass)
-    own = c_layer_flags(compilers, listed, {"fa2": oldest_gpu()}, front_end="shared", compress="size")
-    return {"fa2": family_of("fa2").compiler.flags(compilers, listed, front_end="shared", compress="size"), **own}
+    own = c_layer_flags(compilers, listed, {"fa2": oldest_gpu()}, compress="size")
+    return {"fa2": family_of("fa2").compiler.flags(compilers, listed, compress="size"), **own}
 
 
 def make_recipe(sass: str = "80,90", **changes: Any) -> Recipe:
@@ -42,7 +42,6 @@ def make_recipe(sass: str = "80,90", **changes: Any) -> Recipe:
         selection=Selection(frozenset({make_unit(), make_unit(causal=True)}), ALL_FEATURES),
         target=Target(Platform("linux", "x86_64"), 13, architectures(sass), Version("580")),
         toolchain=ToolchainId(Version("13.0.88"), TOOLS),
-        front_end="shared",
         native_digest="e" * 64,
         flags=make_flags(COMPILERS, sass),
     )

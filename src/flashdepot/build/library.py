@@ -28,7 +28,7 @@ from flashdepot.kernels.actions import CONFIG_HEADER, Compilers, c_layer_actions
 from flashdepot.kernels.c_layer import NATIVE, c_layer_digest, read_c_layer
 from flashdepot.model.limits import Limits
 from flashdepot.model.manifest import Manifest, ManifestFile
-from flashdepot.model.recipe import PUBLISHED, Action, Recipe
+from flashdepot.model.recipe import FRONT_END, PUBLISHED, Action, Recipe
 from flashdepot.model.selection import Selection
 from flashdepot.model.target import Architecture, Platform, Target
 from flashdepot.process.confinement import is_lifted
@@ -49,7 +49,6 @@ class Options(msgspec.Struct, frozen=True):
     version reads.
     """
 
-    front_end: str = "shared"
     compress: str = ""
 
 
@@ -115,12 +114,9 @@ def prepare(
     compilers = compilers_of(toolchain, identity, platform, depot.layout.toolchains)
     sass = choose_sass(wanted, nvcc.version, nvcc.codes)
     compress = options.compress or usual_compression(nvcc.version)
-    flags = {
-        family: family_of(family).compiler.flags(compilers, sass, front_end=options.front_end, compress=compress)
-        for family in trees
-    }
+    flags = {family: family_of(family).compiler.flags(compilers, sass, compress=compress) for family in trees}
     oldest = {family: family_of(family).oldest_gpu for family in trees}
-    flags |= c_layer_flags(compilers, sass, oldest, front_end=options.front_end, compress=compress)
+    flags |= c_layer_flags(compilers, sass, oldest, compress=compress)
     newly = any(compresses_newly(words) for words in flags.values())
     floor = driver_floor(nvcc.version.major, platform.system, compressed=newly)
     recipe = Recipe(
@@ -128,7 +124,6 @@ def prepare(
         selection=selection,
         target=Target(platform, nvcc.version.major, sass, floor),
         toolchain=identity,
-        front_end=options.front_end,
         native_digest=Linking(compilers.target, toolchain.zig).digest,
         flags=flags,
     )
@@ -302,7 +297,7 @@ def _manifest(plan: BuildPlan, outcome: BuildOutcome, linked: Linked, files: Map
         c_layer=c_layer_digest(),
         driver_floor=recipe.target.driver_floor,
         libc_floor=linked.libc_floor,
-        front_end=recipe.front_end,
+        front_end=FRONT_END,
         flags=recipe.flags,
         files=(*listed, *links),
         actions={name: record.action_key for name, record in sorted(outcome.actions.items())},

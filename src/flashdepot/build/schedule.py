@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from flashdepot.errors import IntegrityError
 from flashdepot.files.documents import read_record, write_record
 from flashdepot.kernels import family_of
-from flashdepot.model.recipe import Action, Estimate, Recipe
+from flashdepot.model.recipe import FRONT_END, Action, Estimate, Recipe
 
 OUT_OF_MEMORY_FACTOR = 1.5
 OUT_OF_MEMORY_TRIES = 3
@@ -142,7 +142,7 @@ def prior(action: Action, recipe: Recipe) -> Estimate:
     if action.unit is None:
         return HOST_SIDE if action.needs else _NATIVE
     family, features = family_of(action.unit.family), recipe.selection.features
-    return family.estimate(action.unit, features, len(recipe.target.sass), recipe.front_end)
+    return family.estimate(action.unit, features, len(recipe.target.sass))
 
 
 class History:
@@ -179,7 +179,7 @@ class History:
 def _work(action: Action, recipe: Recipe) -> str:
     features = ",".join(sorted(f.value for f in recipe.selection.features))
     sass = ",".join(str(a) for a in recipe.target.sass)
-    return "|".join([action.name, features, sass, recipe.front_end, str(recipe.toolchain.cuda)])
+    return "|".join([action.name, features, sass, FRONT_END, str(recipe.toolchain.cuda)])
 
 
 def _read(path: Path) -> dict[str, list[float]]:

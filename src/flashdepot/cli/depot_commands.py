@@ -160,7 +160,6 @@ def show(key: str, depot: Depot) -> View:
         *([("untested", manifest.untested)] if manifest.untested else []),
         ("needs", f"driver {manifest.driver_floor}, GNU libc {manifest.libc_floor or '(none)'}"),
         ("made by", ", ".join(f"{t.name} {t.version}" for t in manifest.toolchain.tools)),
-        ("front end", manifest.front_end),
         ("created", f"{stored.created.isoformat(timespec='seconds')} by flashdepot {manifest.flashdepot}"),
         *((size(f.size), f.path) if not f.link else ("link", f"{f.path} -> {f.link}") for f in manifest.files),
     ]

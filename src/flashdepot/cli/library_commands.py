@@ -54,24 +54,19 @@ def get(out: Path | None, asked: Asked) -> View:
     _out_option,
     flag("--keep-going  Compile the other units even after one has failed."),
     option(
-        "--front-end  One front-end pass for all architectures, or one for each (for comparison).  [default: shared]",
-        type=click.Choice(["shared", "native"]),
-        default="shared",
-    ),
-    option(
         "--compress-mode  How nvcc compresses machine code.  [default: size; with CUDA 12 what its first drivers read]",
         type=click.Choice(["size", "balance", "speed", "default", "none"]),
     ),
 )
 @library_options
-def build(out: Path | None, front_end: str, compress_mode: str | None, asked: Asked, *, keep_going: bool) -> View:
+def build(out: Path | None, compress_mode: str | None, asked: Asked, *, keep_going: bool) -> View:
     """Build a library with this machine's toolchain, whatever else the depot has.
 
     Units that were compiled before are reused, and a build that was stopped resumes.
     """
     from flashdepot.build.library import Options  # noqa: PLC0415  (a hit of 'get' needs none of it)
 
-    how = {**asked.how, "options": Options(front_end, compress_mode or "")}
+    how = {**asked.how, "options": Options(compress_mode or "")}
     how["limits"] = replace(asked.limits, keep_going=keep_going)
     return _answered(asked, functools.partial(api.build, out=out), how, exactly=True)
 

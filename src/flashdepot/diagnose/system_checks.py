@@ -98,7 +98,7 @@ def memory(case: Case) -> Iterator[Diagnosis]:
     if record.memory <= 0:
         return
     units = default_family().full() if case.units is None else case.units
-    peaks = [family_of(unit.family).estimate(unit, ALL_FEATURES, 1, "shared").peak for unit in units] or [0]
+    peaks = [family_of(unit.family).estimate(unit, ALL_FEATURES, 1).peak for unit in units] or [0]
     limit = record.memory_facts.limit if record.memory_facts else None
     swap = record.memory_facts.swap if record.memory_facts and limit is None else 0
     least, most = min(peaks), max(peaks)
@@ -132,7 +132,7 @@ def time_needed(case: Case) -> Iterator[Diagnosis]:
         return
     full = Selection(frozenset(default_family().full()), ALL_FEATURES)
     outlook = foresee(
-        usual_jobs(full, 1, "shared"),
+        usual_jobs(full, 1),
         (),
         Capacity.next_to_others(cores, memory) if memory > 0 else Capacity(cores, sys.maxsize),
     )

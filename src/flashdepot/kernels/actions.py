@@ -101,18 +101,16 @@ def c_layer_flags(
     sass: Sequence[Architecture],
     oldest: Mapping[str, Architecture],
     *,
-    front_end: str,
     compress: str,
 ) -> dict[str, tuple[str, ...]]:
     """What nvcc is given for the kernels of the C layer: of what all families share, and of the folder of each.
 
-    :param oldest: by family, the oldest GPU that it runs on: a shared front end is for that one.
+    :param oldest: by family, the oldest GPU that it runs on: the front end that all architectures share is for that one.
     """
 
     def flags(first: Architecture) -> tuple[str, ...]:
-        virtual = first if front_end == "shared" else None
         newer = [architecture for architecture in sass if architecture >= first]
-        more = nvcc_flags(newer, virtual=virtual, compress=compress, options=compilers.nvcc_options)
+        more = nvcc_flags(newer, virtual=first, compress=compress, options=compilers.nvcc_options)
         return ("-O3", "-std=c++17", *more)
 
     return {FLAGS: flags(min(oldest.values()))} | {f"{FLAGS}_{name}": flags(first) for name, first in oldest.items()}

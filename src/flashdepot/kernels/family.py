@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 class UnitCompiler(Protocol):
     """How a family's units are compiled: what its module ``actions`` has."""
 
-    def flags(
-        self, compilers: Compilers, sass: Sequence[Architecture], *, front_end: str, compress: str
-    ) -> tuple[str, ...]:
+    def flags(self, compilers: Compilers, sass: Sequence[Architecture], *, compress: str) -> tuple[str, ...]:
         """What every unit is compiled with, next to what differs from unit to unit."""
 
     def actions(self, recipe: Recipe, source: Identified, compilers: Compilers) -> Iterable[Action]:
@@ -100,7 +98,7 @@ class Family(ABC):
         return ()
 
     @abstractmethod
-    def estimate(self, unit: Unit, features: frozenset[Feature], architectures: int, front_end: str) -> Estimate:
+    def estimate(self, unit: Unit, features: frozenset[Feature], architectures: int) -> Estimate:
         """What a unit with some features is expected to cost, for a number of architectures."""
 
     @abstractmethod

@@ -327,9 +327,7 @@ def recipe_for(manifest: Manifest, toolchain: ToolchainId, compilers: Compilers)
     target = Target(manifest.platform, compilers.cuda.major, manifest.sass, manifest.driver_floor)
     mode, options = usual_compression(compilers.cuda), compilers.nvcc_options
     words = nvcc_flags(manifest.sass, virtual=_OLDEST, compress=mode, options=options)
-    return Recipe(
-        manifest.upstreams, manifest.selection, target, toolchain, "shared", "", {PLACE: (*UPSTREAM_FLAGS, *words)}
-    )
+    return Recipe(manifest.upstreams, manifest.selection, target, toolchain, "", {PLACE: (*UPSTREAM_FLAGS, *words)})
 
 
 def kernel_actions(

@@ -44,6 +44,8 @@ HOST_COMPILERS = frozenset({"g++", "clang++", "zig"})
 """The names of C++ compilers among the tools."""
 
 RECIPE_SCHEMA = 2
+FRONT_END = "shared"
+"""One front-end pass serves all architectures: part of keys and manifests since there was another way."""
 
 
 class Tool(msgspec.Struct, frozen=True):
@@ -84,7 +86,6 @@ class ToolchainId(msgspec.Struct, frozen=True):
 class Recipe(msgspec.Struct, frozen=True):
     """Upstream and flags of each family, selection, target and toolchain of one library.
 
-    ``front_end`` is ``shared`` (one front-end pass serves all architectures) or ``native`` (one each).
     ``native_digest`` stands for the C layer that flashdepot itself adds. ``flags`` are the compilers' arguments, with
     paths replaced by names.
     """
@@ -93,7 +94,6 @@ class Recipe(msgspec.Struct, frozen=True):
     selection: Selection
     target: Target
     toolchain: ToolchainId
-    front_end: str
     native_digest: str
     flags: Mapping[str, tuple[str, ...]]
 
@@ -112,7 +112,7 @@ class Recipe(msgspec.Struct, frozen=True):
                 "selection": self.selection.to_json(),
                 "target": plain(self.target),
                 "toolchain": self.toolchain.to_json(),
-                "front_end": self.front_end,
+                "front_end": FRONT_END,
                 "native": self.native_digest,
                 "flags": dict(self.flags),
             }

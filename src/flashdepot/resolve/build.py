@@ -226,7 +226,7 @@ class Making:
                     yield Alternative(f"--profile {name}", takes)
 
     def _outlook(self, selection: Selection, others: Sequence[Job] = ()) -> Outlook:
-        jobs = usual_jobs(selection, len(self.need.request.gpus), Options().front_end)
+        jobs = usual_jobs(selection, len(self.need.request.gpus))
         return foresee([*others, *jobs], (), _capacity(self.limits))
 
 

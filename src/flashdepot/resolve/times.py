@@ -55,7 +55,7 @@ def pack_seconds(size: int) -> float:
 @cache  # asked again for each torch that might help
 def build_seconds(selection: Selection, architectures: int, capacity: Capacity) -> float:
     """To fetch source and compilers, to compile, link and install a selection."""
-    outlook = foresee(usual_jobs(selection, architectures, "shared"), (), capacity)
+    outlook = foresee(usual_jobs(selection, architectures), (), capacity)
     return _TOOLS / BANDWIDTH + making_seconds(outlook, len(selection.units)) + install_seconds(0)
 
 
@@ -64,10 +64,10 @@ def making_seconds(outlook: Outlook, units: int, *, is_here: bool = True) -> flo
     return outlook.seconds * (crowding(outlook.at_once) if is_here else 1.0) + link_seconds(units)
 
 
-def usual_jobs(selection: Selection, architectures: int, front_end: str) -> list[Job]:
+def usual_jobs(selection: Selection, architectures: int) -> list[Job]:
     """What compiling each unit of a selection and our C layer usually costs; a unit's estimate has its host side in it."""
     jobs = []
     for unit in selection.units:
-        cost = family_of(unit.family).estimate(unit, selection.features, architectures, front_end)
+        cost = family_of(unit.family).estimate(unit, selection.features, architectures)
         jobs.append(Job(unit.name, cost.seconds, cost.peak))
     return [*jobs, *c_layer()]

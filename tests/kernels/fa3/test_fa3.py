@@ -60,7 +60,7 @@ def test_the_c_layer_knows_the_units_and_whether_parts_are_combined() -> None:
 
 def test_each_unit_is_compiled_for_hopper_with_what_it_calls_before_and_after() -> None:
     source, wanted = published()["0.0.34"].identified, Selection(units(), frozenset())
-    flags = {"fa3": actions.flags(COMPILERS, (Architecture(8, 0),), front_end="shared", compress="size")}
+    flags = {"fa3": actions.flags(COMPILERS, (Architecture(8, 0),), compress="size")}
     recipe = make_recipe("80,90", selection=wanted, upstreams={"fa3": source.id}, flags=flags)
     made = [*actions.actions(recipe, source, COMPILERS)]
     files = {action.source.rpartition("/")[2].removesuffix(".cu") for action in made}

@@ -133,8 +133,8 @@ def _assigned(module: str, name: str) -> dict[str, str]:
 
 def test_a_unit_costs_what_one_architecture_does_whatever_else_is_compiled() -> None:
     family, other = Fa4(), unit_of(Variant("bwd", 128, "bf16", "packed", "full", several_heads=True), "100f")
-    one, four = (family.estimate(BACKWARD, ALL_FEATURES, n, "shared").seconds for n in (1, 4))
-    assert one == four < family.estimate(other, ALL_FEATURES, 1, "shared").seconds
+    one, four = (family.estimate(BACKWARD, ALL_FEATURES, n).seconds for n in (1, 4))
+    assert one == four < family.estimate(other, ALL_FEATURES, 1).seconds
 
 
 def test_every_unit_has_an_architecture_that_runs_it_and_no_two_have_one_name() -> None:

@@ -66,9 +66,7 @@ class Toy(Family):
     def compiler(self) -> UnitCompiler:
         return self
 
-    def flags(
-        self, compilers: Compilers, sass: Sequence[Architecture], *, front_end: str, compress: str
-    ) -> tuple[str, ...]:
+    def flags(self, compilers: Compilers, sass: Sequence[Architecture], *, compress: str) -> tuple[str, ...]:
         return ("toy-flags",)
 
     def actions(self, recipe: Recipe, source: Identified, compilers: Compilers) -> tuple[Action, ...]:
@@ -86,7 +84,7 @@ class Toy(Family):
     def licences(self, files: PlainFiles) -> Mapping[str, str]:
         return {"toy-attention": "Take it."}
 
-    def estimate(self, unit: Unit, features: frozenset[Feature], architectures: int, front_end: str) -> Estimate:
+    def estimate(self, unit: Unit, features: frozenset[Feature], architectures: int) -> Estimate:
         return Estimate(1.0, 10**6)
 
     def full(self) -> Iterable[Unit]:

@@ -218,7 +218,7 @@ class Fa2(Family):
             if all(str(folder) in packages for folder in PurePosixPath(name).parents[:-1]):
                 yield name
 
-    def estimate(self, unit: Unit, features: frozenset[Feature], architectures: int, front_end: str) -> Estimate:
+    def estimate(self, unit: Unit, features: frozenset[Feature], architectures: int) -> Estimate:
         """The shipped expectation for a unit with some features, for a number of architectures.
 
         One that was never measured (head dim 160) is taken for the next larger head dim of its kind.
@@ -228,7 +228,7 @@ class Fa2(Family):
         head_dim = min((other for other in alike if other >= unit.head_dim), default=0)
         known = alike.get(head_dim, _UNKNOWN)
         kernels = max(0.0, known.seconds - _FIXED_SECONDS) * _LEFT_OUT ** len(ALL_FEATURES - features)
-        factor = 1 + (architectures - 1) * (_MORE_ARCHITECTURES if front_end == "shared" else 1.0)
+        factor = 1 + (architectures - 1) * _MORE_ARCHITECTURES
         return Estimate((_FIXED_SECONDS + kernels) * factor, known.peak)
 
     def full(self) -> Iterable[Unit]:

@@ -33,14 +33,13 @@ UPSTREAM_FLAGS = (
 )
 
 
-def flags(compilers: Compilers, sass: Sequence[Architecture], *, front_end: str, compress: str) -> tuple[str, ...]:
+def flags(compilers: Compilers, sass: Sequence[Architecture], *, compress: str) -> tuple[str, ...]:
     """What every CUDA source is compiled with, next to its own macros and include folders.
 
-    With the ``shared`` front end code is generated once, for the oldest architecture: upstream's code asks no more of
-    ``__CUDA_ARCH__`` than that it is at least 800, so this gives the same algorithm as code generated for each.
+    Code is generated once, for the oldest architecture: upstream's code asks no more of ``__CUDA_ARCH__`` than that it
+    is at least 800, so this gives the same algorithm as code generated for each.
     """
-    virtual = OLDEST if front_end == "shared" else None
-    more = nvcc_flags(sass, virtual=virtual, compress=compress, options=compilers.nvcc_options)
+    more = nvcc_flags(sass, virtual=OLDEST, compress=compress, options=compilers.nvcc_options)
     return (*UPSTREAM_FLAGS, NAMESPACE_MACRO, *more)
 
 

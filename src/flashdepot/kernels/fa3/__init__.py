@@ -157,7 +157,7 @@ class Fa3(Family):
             )
         return {"flash-attention-3": _LICENCE.read_text(encoding="utf-8"), "cutlass-of-fa3": cutlass}
 
-    def estimate(self, unit: Unit, features: frozenset[Feature], architectures: int, front_end: str) -> Estimate:  # noqa: ARG002
+    def estimate(self, unit: Unit, features: frozenset[Feature], architectures: int) -> Estimate:  # noqa: ARG002
         """What any unit is expected to cost: e4m3 at head dim 128, nvcc 13.0.88, two busy cores (2026-11)."""
         return Estimate(165.0, 6 * _GB)
 

@@ -37,7 +37,6 @@ def flags(
     compilers: Compilers,
     sass: Sequence[Architecture],  # noqa: ARG001
     *,
-    front_end: str,  # noqa: ARG001
     compress: str,
 ) -> tuple[str, ...]:
     """What every source is compiled with, next to its macros and include folders: for Hopper, whatever else is asked for."""

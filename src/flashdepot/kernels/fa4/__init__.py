@@ -72,7 +72,7 @@ class Fa4(Family):
         """The text of flash-attn-4; CuTe DSL leaves nothing of itself in what it compiles."""
         return {"flash-attn-4": files.text("LICENSE")}
 
-    def estimate(self, unit: Unit, features: frozenset[Feature], architectures: int, front_end: str) -> Estimate:  # noqa: ARG002
+    def estimate(self, unit: Unit, features: frozenset[Feature], architectures: int) -> Estimate:  # noqa: ARG002
         """What a unit is expected to cost, by what was measured."""
         return units.estimate(unit)
 
