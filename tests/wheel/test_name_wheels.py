@@ -181,7 +181,7 @@ def test_names_are_read_as_people_write_them() -> None:
 
 
 def test_an_unknown_name_is_refused_with_those_that_there_are() -> None:
-    with pytest.raises(UsageError, match=r"there are flash-attn-3, flash-attn-4.* Did you mean"):
+    with pytest.raises(UsageError, match=r"there are flash-attn-3, flash-attn-4"):
         parse_names("flash-attn-5")
 
 
