@@ -66,17 +66,10 @@ def places(sources: Mapping[str, Path], provided: Mapping[str, Path], toolchain:
     """
     nvcc, zig, front = toolchain.nvcc, toolchain.zig, toolchain.preprocessing
     trees = [(name, folder) for name, folder in sources.items() if name not in _OWN]
-    return PlaceNames(
-        (
-            *trees,
-            *provided.items(),
-            *((name, sources[name]) for name in _OWN),
-            *(("cuda_include", folder) for folder in nvcc.includes),
-            ("cuda", nvcc.root),
-            ("zig", zig.lib),
-            *((("preprocessing", front.lib),) if front != zig else ()),
-        )
-    )
+    own = [(name, sources[name]) for name in _OWN]
+    cuda = [*(("cuda_include", folder) for folder in nvcc.includes), ("cuda", nvcc.root)]
+    clang = [("zig", zig.lib), *[("preprocessing", front.lib)] * (front != zig)]
+    return PlaceNames((*trees, *provided.items(), *own, *cuda, *clang))
 
 
 _OWN = ("native", "generated")

@@ -17,15 +17,6 @@ from .fp8 import NONE_APPENDED, Appended, Words
 from .kvcache import fwd_kvcache
 from .sequences import attention_in_parts, how_of_gradients, need_parts
 
-__all__ = [
-    "flash_attn_combine",
-    "flash_attn_func",
-    "flash_attn_qkvpacked_func",
-    "flash_attn_varlen_func",
-    "flash_attn_with_kvcache",
-    "get_scheduler_metadata",
-]
-
 _WHY = {
     "seqlens_rotary": "the queries are turned to cache_seqlens; pass that tensor, or none",
     "cu_seqlens_k_new": "new keys are (batch, rows, heads, head_dim)",
