@@ -13,12 +13,11 @@ import pypi_simple
 from msgspec.structs import replace
 from requests.utils import urldefragauth
 
-from flashdepot.errors import IntegrityError, NetworkError, UsageError
+from flashdepot.errors import IntegrityError, NetworkError
 from flashdepot.events import Download
 from flashdepot.net.download import Remote, download
 from flashdepot.net.errors import network_errors, patiently
-from flashdepot.net.fetch import offline
-from flashdepot.net.transport import IndexSettings, open_session, read_body, read_index_settings
+from flashdepot.net.transport import IndexSettings, open_session, read_body
 from flashdepot.net.waiting import each, within
 from flashdepot.process.run import trace
 
@@ -108,19 +107,14 @@ class PackageIndex:
 
 
 def listed(
-    projects: Sequence[str], others: Sequence[str], index: str, seconds: float
+    projects: Sequence[str], others: Sequence[str], index: str, settings: IndexSettings, seconds: float
 ) -> Mapping[str, Sequence[pypi_simple.DistributionPackage]]:
     """The files of projects on the user's own indexes, none of one that they do not have; without those that none answered for.
 
     :param others: more projects, which are asked for only where ``index``, if it is named, is one of the user's.
-    :param seconds: how long all of it may take. Nothing is asked offline.
+    :param seconds: how long all of it may take.
     """
-    if offline():
-        return {}
-    try:
-        settings = replace(read_index_settings(), timeout=seconds)
-    except UsageError:  # the settings of pip, which pip itself will speak of
-        return {}
+    settings = replace(settings, timeout=seconds)
     own = {(url or pypi_simple.PYPI_SIMPLE_ENDPOINT).rstrip("/") for url in settings.indexes}
     names = [*projects, *(others if not index or index.rstrip("/") in own else ())]
     if not own or not names:

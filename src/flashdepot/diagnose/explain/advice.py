@@ -15,7 +15,7 @@ from flashdepot.diagnose.explain.releases import asked_for
 from flashdepot.diagnose.explain.rules import RANKS
 from flashdepot.diagnose.explain.settings import Settings
 from flashdepot.diagnose.explain.shell import BRINGS_CUDA, LINK_CANDLE, OF_CUDA, UserShell
-from flashdepot.diagnose.explain.supply import Supply, python_of
+from flashdepot.diagnose.explain.supply import supply_of
 from flashdepot.diagnose.explain.values import (
     NAME,
     OURS,
@@ -81,7 +81,7 @@ class Advice:
     def __init__(self, hit: Hit, outcome: RuleOutcome, shell: UserShell) -> None:
         self.hit, self.outcome, self.shell = hit, outcome, shell
         asked = asked_for(hit, outcome)
-        self.supply = Supply(asked, shell, python_of(shell, outcome.facts.python), built=not hit.rule.unasked)
+        self.supply = supply_of(asked, shell, built=not hit.rule.unasked)
         self.package = hit.package or package_meant(outcome)
         if asked and hit.rule.unasked and canonical_name(self.package.name) != asked.name:
             self.package = named(asked.name)
@@ -97,7 +97,8 @@ class Advice:
         """What the log itself says, the rule's commands for this log and this machine, and flashdepot's own where it has something instead."""
         rule = self.hit.rule
         edits = Edits(self.shell, self.settings, self.failed or failed_command(self.outcome))
-        supplied = self.supply.commands(edits, self.hit.line.text)
+        supply = self.supply
+        supplied = supply.commands(edits, self.hit.line.text) if supply else ()
         of_rule = sorted(map(self.settings.narrowed, self._of_rule(asked=bool(supplied))), key=self._place)
         own = [self._carried(edits.required(command)) for command in of_rule]
         if not any(map(self.settings.at_fault, of_rule)):
@@ -112,9 +113,10 @@ class Advice:
         ]
         said = [command for command in said if not _UNFILLED.search(code_of(command).replace("THE_COMMAND", ""))]
         fix = [*said, *(command for command in own if _run(command) not in map(_run, said))]
-        fix = [command for command in fix if not self.supply.is_useless(command)]
-        place = 0 if self.supply.first else 1
-        supplied = supplied if self.supply.first or not said else ()  # the tool's own words know why
+        if supply:
+            fix = [command for command in fix if not supply.is_useless(command)]
+            supplied = supplied if supply.first or not said else ()  # the tool's own words know why
+        place = 1 if supply and not supply.first else 0
         by_code: dict[str, str] = {}
         for command in (*fix[:place], *supplied, *fix[place:]):
             by_code.setdefault(_run(command), command)

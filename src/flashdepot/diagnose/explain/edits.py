@@ -46,7 +46,8 @@ class Edits(Places):
         """A command that installs one package as a change of the file, or of the failed command, that asks for another release of it."""
         code, mark, remark = command.partition("   # ")
         found = _INSTALLS_ONE.fullmatch(code)
-        if not found or "THE_" in code or not _OF_A_PROJECT.search(self.failed):
+        installs = _OF_A_PROJECT.search(self.failed) or (not self.failed and {"PIP", "UV"} & self.shell.tools)
+        if not found or "THE_" in code or not installs:
             return command
         named = re.findall(r" -r ?(\S+)", self.failed)
         if re.match(r"uv (?:run|sync|lock)\b", self.failed) and self.files.find("pyproject.toml"):

@@ -41,6 +41,36 @@ _BRANCH = re.compile("(?:\\s|\u2502)*(?:(?:\u251c|\u2570)\u2500\u25b6|[Cc]aused?
 _IS_TASK = re.compile(rb"(?i:failed|unable) to ")
 """How the name of a task begins that failed: in a tree of causes the line below says why."""
 _GOES_ON = (b"[possible values", b"(choose from")
+_NAMED = frozenset({"module", "package", "dist"})
+_NO_NAMES = frozenset(
+    [
+        "a",
+        "an",
+        "the",
+        "this",
+        "that",
+        "it",
+        "its",
+        "your",
+        "you",
+        "one",
+        "some",
+        "any",
+        "all",
+        "and",
+        "or",
+        "not",
+        "no",
+        "to",
+        "of",
+        "in",
+        "is",
+        "as",
+        "please",
+        "following",
+    ]
+)
+"""Words of a sentence, which stand where a package's name may."""
 NAMES_ERROR = re.compile(rb"[^\w#]*(?:\w+\.)*[A-Z]\w*(?:Error|Exception): ")
 
 
@@ -200,4 +230,5 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 def _groups(found: re.Match[bytes]) -> dict[str, str]:
-    return {name: value.decode(errors="replace") for name, value in found.groupdict().items() if value}
+    groups = {name: value.decode(errors="replace") for name, value in found.groupdict().items() if value}
+    return {name: value for name, value in groups.items() if name not in _NAMED or value.lower() not in _NO_NAMES}

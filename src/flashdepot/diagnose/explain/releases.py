@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, lru_cache
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -23,10 +23,14 @@ from flashdepot.model.wheel import (
     WheelName,
     canonical_name,
     glibc_floor,
+    numbers_of,
     platform_of,
     python_fits,
     version_key,
 )
+
+if TYPE_CHECKING:
+    from pypi_simple import DistributionPackage
 
 _MOST = 6
 """Projects that are asked for because of one log."""
@@ -34,7 +38,8 @@ _LOOKED_AT = 3
 """Findings that give a reason to ask."""
 _OF_SOURCE = frozenset({"", "flash-attn", "mamba-ssm", "causal-conv1d", "apex"})
 """Packages that indexes have as source only: the rules say what their builds need."""
-_OLDEST, NEWEST = 6, 14
+NEWEST = 14
+PYTHONS = range(6, NEWEST + 1)
 """The minor releases of Python 3 that people run (python.org, 2026-11)."""
 _USUAL = 12
 """The minor release of Python 3 that most packages of the field have wheels for (PyPI, 2026-11)."""
@@ -81,33 +86,19 @@ class IndexQuestion(msgspec.Struct, frozen=True):
     index: str = ""
 
 
-class Listed(Protocol):
-    """A file of a project, as a page of an index lists it."""
+class Pages(msgspec.Struct, frozen=True):
+    """What an index answered: the files of each project, none where there is no such project; ``index`` is what it is called."""
 
-    @property
-    def filename(self) -> str:
-        """Its name."""
-
-    @property
-    def version(self) -> str | None:
-        """The release that it is of."""
-
-    @property
-    def requires_python(self) -> str | None:
-        """Which Pythons it is for (PEP 440)."""
-
-    @property
-    def is_yanked(self) -> bool:
-        """Whether it was taken back."""
+    files: Mapping[str, Sequence[Any]] = {}
+    index: str = "PyPI"
 
 
-Ask = Callable[[IndexQuestion], Mapping[str, Sequence[Listed]]]
-"""What asks: it gives the files of each project that an index answered for, none where there is no such project."""
+Ask = Callable[[IndexQuestion], Pages]
 
 
-def ask_nobody(_: IndexQuestion) -> Mapping[str, Sequence[Listed]]:
+def ask_nobody(_: IndexQuestion) -> Pages:
     """No index, as on a machine without a network."""
-    return {}
+    return Pages()
 
 
 class Here(msgspec.Struct, frozen=True):
@@ -137,23 +128,29 @@ class _File(msgspec.Struct, frozen=True):
 class Releases:
     """A project as an index lists it."""
 
-    def __init__(self, name: str, files: Iterable[Listed]) -> None:
-        self.name = name
-        self._files = [read for file in files if not file.is_yanked and (read := _read(file))]
-
-    @property
-    def exists(self) -> bool:
-        """Whether the index has it at all."""
-        return bool(self._files)
+    def __init__(self, name: str, files: Iterable[DistributionPackage]) -> None:
+        self.name, listed = name, list(files)
+        self.exists = bool(listed)
+        self._files = [read for file in listed if not file.is_yanked and (read := _read(file))]
 
     def pythons(self, spec: str, here: Here) -> frozenset[int]:
         """The minor releases of Python 3 that some release has a wheel for, of those asked for and for this system."""
         files = [file for file in self._asked(spec) if file.wheel and _is_for(file.wheel, here)]
-        return frozenset(n for n in range(_OLDEST, NEWEST + 1) if any(file.is_for_python(n) for file in files))
+        return frozenset(n for n in PYTHONS if any(file.is_for_python(n) for file in files))
 
     def newest(self, here: Here, spec: str = "") -> str:
-        """The newest release with a wheel for this Python and system, a pre-release only where nothing else is; or empty."""
-        fit = {file.version for file in self._asked(spec) if file.serves(here.python, here)}
+        """The newest release with a wheel for this Python and system, of the same major release as ``spec`` where there is one; or empty."""
+        same = (numbers_of(spec.lstrip("<>=~! ")) or (-1,))[0]
+        fit = {file.version for file in self._asked(spec if "+" in spec else "") if file.serves(here.python, here)}
+        return max(
+            fit,
+            key=lambda version: (not _is_early(version), numbers_of(version)[0] == same, version_key(version)),
+            default="",
+        )
+
+    def newest_source(self, here: Here) -> str:
+        """The newest release that is there as source for this Python; or empty."""
+        fit = {file.version for file in self._files if file.wheel is None and file.is_for_python(here.python)}
         return max(fit, key=lambda version: (not _is_early(version), version_key(version)), default="")
 
     def released(self, spec: str) -> str:
@@ -269,6 +266,8 @@ def _in_words(text: str) -> Iterable[Requested]:
 @lru_cache(maxsize=4096)
 def holds(spec: str, version: str) -> bool:
     """Whether bounds (PEP 440) have room for a version, an early one too; those that cannot be read have."""
+    if not spec:
+        return True
     from packaging.specifiers import InvalidSpecifier, SpecifierSet  # noqa: PLC0415  (most logs ask for nothing)
 
     try:
@@ -277,7 +276,7 @@ def holds(spec: str, version: str) -> bool:
         return True
 
 
-def _read(file: Listed) -> _File | None:
+def _read(file: DistributionPackage) -> _File | None:
     """A wheel or an sdist; nothing for what is neither, or has no version that can be compared."""
     version, wheel = file.version or "", None
     if file.filename.endswith(".whl"):

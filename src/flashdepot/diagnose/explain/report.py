@@ -22,7 +22,7 @@ from flashdepot.diagnose.explain.rules import RANKS, load_classes
 from flashdepot.diagnose.explain.settings import Settings
 from flashdepot.diagnose.explain.shell import UserShell
 from flashdepot.diagnose.explain.steps import Step
-from flashdepot.diagnose.explain.supply import Supply, python_of
+from flashdepot.diagnose.explain.supply import supply_of
 from flashdepot.diagnose.explain.values import OURS, TOOLS, failed_command, fill, package_meant, shortened
 from flashdepot.errors import MissingToolError
 from flashdepot.model.host import HostRecord
@@ -154,7 +154,10 @@ def make_report(outcome: RuleOutcome, shell: UserShell) -> LogReport:
         steps=outcome.steps,
         facts=outcome.facts,
         sentence=outcome.sentence,
-        asked={one.name: bool(shell.pages[one.name]) if one.name in shell.pages else None for one in shell.asked},
+        asked={
+            one.name: bool(shell.pages.files[one.name]) if one.name in shell.pages.files else None
+            for one in shell.asked
+        },
     )
     if report.certain:
         return report
@@ -171,8 +174,9 @@ def _first_steps(hints: Sequence[Line], outcome: RuleOutcome, shell: UserShell) 
     edits = Edits(shell, settings, failed_command(outcome))
     said = commands_in(hints, again, edits.edit, partial(shell.carried, tool=tool))
     undone = settings.undone(said)
-    supply = Supply(built_last(outcome), shell, python_of(shell, outcome.facts.python), built=True)
-    return [*filter(None, [undone and shell.carried(undone, tool)]), *said, *supply.commands(edits, errors)]
+    supply = supply_of(built_last(outcome), shell, built=True)
+    supplied = supply.commands(edits, errors) if supply else ()
+    return [*filter(None, [undone and shell.carried(undone, tool)]), *said, *supplied]
 
 
 def _failed(outcome: RuleOutcome) -> tuple[str, str]:

@@ -17,10 +17,18 @@ from pathlib import Path
 
 from flashdepot.diagnose.explain.command import code_of, for_windows, is_command
 from flashdepot.diagnose.explain.match import RuleOutcome
-from flashdepot.diagnose.explain.releases import Listed, Requested
+from flashdepot.diagnose.explain.releases import Pages, Requested
 from flashdepot.files.disk import text_of
 from flashdepot.model.host import HostRecord
+from flashdepot.model.target import Platform
 
+_SYSTEMS = {
+    "linux": Platform("linux", "x86_64"),
+    "windows": Platform("windows", "x86_64"),
+    "macOS": Platform("darwin", "aarch64"),
+    **dict.fromkeys(("linux_aarch64", "Jetson"), Platform("linux", "aarch64")),
+}
+"""The systems that logs name; of another Linux only that it is one is known."""
 _SMALL = 1 << 26
 """Bytes that a disk has less of when it is full to an installer."""
 
@@ -111,7 +119,7 @@ class UserShell:
     def __init__(self, outcome: RuleOutcome, host: HostRecord | None, files: Files) -> None:
         self.host, self.files = host, files
         self.asked: Sequence[Requested] = ()
-        self.pages: Mapping[str, Sequence[Listed]] = {}
+        self.pages = Pages()
         commands = [step.command for step in outcome.steps if step.command]
         self.command = commands[-1] if commands else ""
         self.uv = any(step.installer == "uv" for step in outcome.steps)
@@ -124,6 +132,11 @@ class UserShell:
         self.windows = outcome.windows or bool(host and host.platform.system == "windows" and not known)
         self.elsewhere = bool(known and not self.windows)  # on another system than Windows, as the log says
         self.python = self._python(self.prefix)
+        here = host.platform if host else _SYSTEMS["linux"]
+        if known or outcome.windows:
+            here = _SYSTEMS.get(outcome.facts.os, here if here.system == "linux" else _SYSTEMS["linux"])
+        self.platform = _SYSTEMS["windows"] if self.windows else here
+        self.minor = self._minor(outcome.facts.python)
 
     def _python(self, prefix: str) -> str:
         """The interpreter that the failed command or the log names, where it is there and not the active one; else empty."""
@@ -134,6 +147,16 @@ class UserShell:
         python = self.host.python if self.host else None
         active = python and self.active and Path.cwd() / Path(found).parent == python.prefix / "bin"
         return "" if active or found.startswith(("/usr/bin/", "/usr/local/bin/")) else found
+
+    def _minor(self, said: str) -> int:
+        """The minor release of Python 3 that failed: the log's, or that of the environment here; 0 where it is not known."""
+        python, made = self.host.python if self.host else None, ""
+        if "POETRY" in self.tools:  # what it says of Python is of its own
+            said, python, made = "", None, self.files.text(".venv/pyvenv.cfg")
+        named = f"{said} {made} {next(iter(self.sites), '') if self.python else ''}"
+        if found := re.search(r"\b(?:python)?3\.(\d+)", named):
+            return int(found[1])
+        return python.version.numbers[1] if python else 0
 
     @property
     def room(self) -> str:

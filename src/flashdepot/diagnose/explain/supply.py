@@ -1,4 +1,4 @@
-"""What an index supplies in place of what was asked for: another Python, another release, another system's package; as commands."""
+"""What an index supplies in place of what was asked for: another Python, another release, or that there is none; as commands."""
 
 from __future__ import annotations
 
@@ -10,209 +10,150 @@ from flashdepot.diagnose.explain.edits import Edits
 from flashdepot.diagnose.explain.machine import named
 from flashdepot.diagnose.explain.releases import NEWEST, Here, Releases, Requested, chosen, holds
 from flashdepot.diagnose.explain.shell import UserShell
-from flashdepot.model.target import Platform
 
-_LINUX = Platform("linux", "x86_64")
 _OF_UV = re.compile(r"uv (?:run|sync|lock|add)\b")
 _OF_THE_PROJECT = re.compile(r"requested Python version|supported Python range|Python requirement")
 """What a resolver says where a project allows a Python that what it asks for does not."""
+_BOUNDS = re.compile(r"^(?P<key>\s*(?:requires-python|python)\s*=\s*[\"'])(?P<bounds>[^\"']+)", re.MULTILINE)
+"""The Pythons that a project allows."""
 _OTHER_INDEX = re.compile(r"(?<![\w-])(?:--index-url|-i)[= ]+(?=\S)")
+_WITH_INDEX = ("requirements*.txt", "requirements/*.txt", "*.in", "Dockerfile")
 _INSTALLS = re.compile(r"\b(?:install|add|versions|download)\b(?: -\S+)* ")
-_WHEELS_OF_PYTHON = re.compile(r"--python[ =]\S*?3\.(\d+)\b")
+_WITH_PYTHON = re.compile(r"--python[ =]\S*?3\.(\d+)\b")
 
 
 class Supply:
-    """The answer of an index to what failed; without an answer it knows nothing and has no commands.
+    """What an index has of what failed.
 
-    :param python: the minor release of Python 3 that failed; 0 where it is not known.
-    :param built: whether what was asked for was found as source, and building that failed.
+    :param built: whether it was found as source, and building that failed.
     """
 
-    def __init__(self, asked: Requested | None, shell: UserShell, python: int, *, built: bool) -> None:
-        self.asked = asked or Requested("")
-        self.shell, self.built = shell, built
-        pages = shell.pages
-        self.project = Releases(self.asked.name, pages[self.asked.name]) if self.asked.name in pages else None
-        host = shell.host
-        mine = host.platform if host else _LINUX
-        place = (
-            Platform("windows", "x86_64")
-            if shell.windows
-            else Platform("linux", mine.machine)
-            if shell.elsewhere
-            else mine
-        )
-        self.here = Here(python, place, host.libc if host and place == mine else None)
-        self._others = [
-            (Releases(o.name, pages[o.name]), o.spec) for o in shell.asked if o != self.asked and o.name in pages
-        ]
+    def __init__(self, asked: Requested, shell: UserShell, *, built: bool) -> None:
+        self.asked, self.shell, self.built = asked, shell, built
+        files = shell.pages.files
+        self.project = Releases(asked.name, files[asked.name])
+        mine = shell.host and shell.host.platform == shell.platform
+        self.here = Here(shell.minor, shell.platform, shell.host.libc if shell.host and mine else None)
+        self._own = self.project.pythons(asked.spec, self.here)
+        self.pythons = self._own
+        """The Pythons with wheels of what was asked for, and, where some are left, of what was asked for with it."""
+        for other in shell.asked:
+            if other != asked and other.name in files:
+                both = self.pythons & Releases(other.name, files[other.name]).pythons(other.spec, self.here)
+                self.pythons = both or self.pythons
+        self._is_there = "+" not in asked.spec and self.here.python in self._own
+        """Whether the index has what was not found."""
 
     @property
-    def pythons(self) -> frozenset[int]:
-        """The Pythons with wheels of what was asked for, and, where some are left, of what was asked for with it."""
-        mine = self._own_pythons
-        for other, spec in self._others:
-            mine = mine & other.pythons(spec, self.here) or mine
-        return mine
+    def first(self) -> bool:
+        """Whether the answer says why it failed: what was asked for has no wheel for this Python and system, and may have others."""
+        why = not (self.built and self.project.exists) or self.project.has_wheels(self.asked.spec)
+        return why and not self._is_there
 
     def commands(self, edits: Edits, line: str) -> Sequence[str]:
         """What makes the failed command find what it asks for, the surest first.
 
         :param line: the one that decides.
         """
-        project, spec, built = self.project, self.asked.spec, self.built
-        if project is None or (built and not project.has_wheels("")):
-            return ()
-        if not project.exists:
-            return self._without(edits)
-        if _OF_THE_PROJECT.search(line) and self.pythons:
-            return [*filter(None, [self._bounds(edits)])]
-        if self._is_there:
-            return () if built else self._elsewhere(edits)
-        python = chosen(self.pythons, self.here.python)
-        changed = self._with_python(python, edits) if python else ""
-        released = self._release(edits)
-        other = "" if self.pythons or built else self._on_this_system(edits)
-        return [
-            command for command in (*([released, changed] if "+" in spec else [changed, released]), other) if command
-        ]
-
-    @property
-    def first(self) -> bool:
-        """Whether the answer says why it failed: what was asked for has no wheel for this Python and system, and may have others."""
-        project = self.project
-        if project is None or self._is_there:
-            return False
-        return not (self.built and project.exists) or project.has_wheels(self.asked.spec)
-
-    @property
-    def _is_there(self) -> bool:
-        """Whether the index has what was not found."""
-        return "+" not in self.asked.spec and self.here.python in self._own_pythons
-
-    @property
-    def _own_pythons(self) -> frozenset[int]:
-        return self.project.pythons(self.asked.spec, self.here) if self.project else frozenset()
+        if not self.project.exists:
+            found = self._without(edits)
+        elif self.built and not self.project.has_wheels(""):
+            found = []
+        elif _OF_THE_PROJECT.search(line) and self.pythons:
+            found = [self._with_bounds(edits)]
+        elif self._is_there:
+            found = [] if self.built else [self._elsewhere(edits)]
+        else:
+            found = [self._with_python(edits), self._release(edits)][:: -1 if "+" in self.asked.spec else 1]
+            found += [] if self.pythons or self.built else [self._on_other_systems(edits)]
+        return [command for command in found if command]
 
     def is_useless(self, command: str) -> bool:
         """Whether an index has said that a command cannot help."""
         code, project = code_of(command), self.project
-        if project is None:
-            return False
         name = rf"(?<![\w/.-]){re.escape(self.asked.name).replace('-', '[-_.]')}(?![\w/-]|\.\w)"
         asks = bool(_INSTALLS.search(code) and re.search(name, code, re.IGNORECASE))
-        if not project.exists:
-            return asks
-        if self._is_there or project.has_source(self.asked.spec):
-            return False
-        python = _WHEELS_OF_PYTHON.search(code)
-        none_fits = self.here.python != 0 and not project.newest(self.here)
-        return (asks and none_fits) or bool(python and int(python[1]) not in self.pythons)
+        if not project.exists or self._is_there or project.has_source(self.asked.spec):
+            return asks and not project.exists
+        python = _WITH_PYTHON.search(code)
+        found = not self.here.python or project.newest(self.here) or project.newest_source(self.here)
+        return (asks and not found) or bool(python and int(python[1]) not in self.pythons)
 
-    def _said(self, what: str) -> str:
-        return f"the index has {what}" if any("INDEX" in name for name in self.shell.variables) else f"PyPI has {what}"
+    def _remark(self, what: str) -> str:
+        return f"   # {self.shell.pages.index} has {what}; then the same command"
 
+    @property
     def _spread(self) -> str:
-        """Which Pythons there are wheels for, as a remark."""
+        """Which Pythons there are wheels for."""
         minors = sorted(self.pythons)
-        release = self.project.released(self.asked.spec) if self.project and self.asked.spec else ""
+        release = self.project.released(self.asked.spec) if self.asked.spec else ""
         spread = f"3.{minors[0]}" if len(minors) == 1 else f"3.{minors[0]} to 3.{minors[-1]}"
-        return self._said(f"wheels of {self.asked.name}{f' {release}' if release else ''} for Python {spread}")
+        return f"wheels of {self.asked.name}{f' {release}' if release else ''} for Python {spread}"
 
-    def _bounds(self, edits: Edits) -> str:
+    def _written(self, edits: Edits, old: re.Pattern[str], new: str, why: str, own: Sequence[str]) -> str:
+        return edits.written(old, new, f"{self.shell.pages.index} has {why}", own)
+
+    def _with_bounds(self, edits: Edits) -> str:
         """The project's own bounds of Python as narrow as those of what it asks for."""
         first, last = min(self.pythons), max(self.pythons)
-        old = re.compile(r"^(\s*(?:requires-python|python)\s*=\s*[\"'])[^\"']+")
         bound = f">=3.{first}" if last >= NEWEST else f">=3.{first},<3.{last + 1}"
-        return edits.written(old, rf"\g<1>{bound}", self._spread(), ("pyproject.toml",))
+        return self._written(edits, _BOUNDS, rf"\g<key>{bound}", self._spread, ("pyproject.toml",))
 
-    def _with_python(self, python: str, edits: Edits) -> str:
+    def _with_python(self, edits: Edits) -> str:
         """The same with another Python, where the project's own files leave it."""
-        remark = self._spread()
-        failed, project = edits.failed, self.shell.files.text("pyproject.toml")
-        bounds = re.search(r"^\s*(?:requires-python|python)\s*=\s*[\"']([^\"'\^~]+)[\"']", project, re.MULTILINE)
-        if bounds and not holds(bounds[1], f"{python}.30"):
+        python, allowed = (
+            chosen(self.pythons, self.here.python),
+            _BOUNDS.search(self.shell.files.text("pyproject.toml")),
+        )
+        if not python or (allowed and not holds(allowed["bounds"], f"{python}.30")):
             return ""
         if "POETRY" in self.shell.tools:
-            return self.shell.carried(f"poetry env use {python}   # {remark}; then the same command", "python")
-        if _OF_UV.match(failed) or (self.shell.uv and self.shell.files.find(".python-version")):
-            return f"uv python pin {python}   # {remark}; then the same command"
-        image = edits.written(re.compile(r"(?<=python:)3\.\d+(?:\.\d+)?"), python, remark, ("Dockerfile",))
-        make = f"uv venv --seed --python {python} .venv-new && . .venv-new/bin/activate"
-        return image or self.shell.carried(f"{make}   # {remark}; then the same command", "python")
+            return self.shell.carried(f"poetry env use {python}{self._remark(self._spread)}", "python")
+        if _OF_UV.match(edits.failed) or (self.shell.uv and self.shell.files.find(".python-version")):
+            return f"uv python pin {python}{self._remark(self._spread)}"
+        image = re.compile(r"(?<=python:)3\.\d+(?:\.\d+)?")
+        make = f"uv venv --seed --python {python} .venv-new && . .venv-new/bin/activate{self._remark(self._spread)}"
+        return self._written(edits, image, python, self._spread, ("Dockerfile",)) or self.shell.carried(make, "python")
 
     def _release(self, edits: Edits) -> str:
-        """Another release in place of the one that was asked for, where one has a wheel for this Python and system."""
+        """Another release in place of the one that was asked for, where one is there for this Python and system."""
         spec, project = self.asked.spec, self.project
-        if project is None or not self.here.python:
+        version, what = project.newest(self.here, spec), f"a wheel of it for this Python 3.{self.here.python}"
+        if "+" in spec:
+            what = f"this release without {spec[spec.index('+') :]}"
+        elif not version and not self.built:
+            version, what = project.newest_source(self.here), "this release, as source"
+        if not version or not self.here.python:
             return ""
-        plain = project.newest(self.here, spec) if "+" in spec else ""
-        version = plain or project.newest(self.here)
-        if not version:
-            return ""
-        remark = self._said(f"a wheel of it for {'' if plain else 'this '}Python 3.{self.here.python}")
-        if plain:
-            remark = self._said(f"this release without {spec[spec.index('+') :]}")
-        requirement = f"{self.asked.name}=={version}"
-        if "POETRY" in self.shell.tools:
-            return f"poetry add {requirement}   # {remark}; then the same command"
-        return self.shell.carried(edits.required(f"pip install {requirement}   # {remark}"), "python")
+        poetry = "POETRY" in self.shell.tools
+        code = f"{'poetry add' if poetry else 'pip install'} {self.asked.name}=={version}"
+        return code + self._remark(what) if poetry else self._installed(edits, code, what)
 
-    def _without(self, edits: Edits) -> Sequence[str]:
-        """What is left where no such project is there: its repository, or the rest without it."""
+    def _installed(self, edits: Edits, code: str, what: str) -> str:
+        return self.shell.carried(edits.required(f"{code}   # {self.shell.pages.index} has {what}"), "python")
+
+    def _without(self, edits: Edits) -> list[str]:
+        """What is left where no such project is there: the name that was meant, its repository, or the rest without it."""
         name = self.asked.name
         known = named(name).rebuild
-        repository = known if "git+" in known and "flashdepot" not in known else ""
-        own = edits.edit("known", {"other": name})
-        drop = edits.edit("drop", {"name": name})
-        return [command for command in (own, repository and self.shell.carried(repository, "python"), drop) if command]
+        repository = self.shell.carried(known, "python") if "git+" in known else ""
+        return [edits.edit("known", {"other": name}), repository, edits.edit("drop", {"name": name})]
 
-    def _elsewhere(self, edits: Edits) -> Sequence[str]:
+    def _elsewhere(self, edits: Edits) -> str:
         """What is there for this Python and system was not found: another index was asked, or pip knows no newer wheels."""
-        said = self._said(f"wheels of {self.asked.name} for this Python")
-        added = edits.written(_OTHER_INDEX, "--extra-index-url ", said, (*_REQUIREMENTS, "pip.conf", "Dockerfile"))
-        if added:
-            return [added]
-        if "PIP" not in self.shell.tools:
-            return []
-        newer = self.shell.carried(
-            f"python -m pip install -U pip   # {said}, whose names an old pip does not know; then the same command",
-            "python",
-        )
-        return [*filter(None, [self._on_this_system(edits)]), newer]
+        what = f"wheels of {self.asked.name} for this Python"
+        newer = f"python -m pip install -U pip{self._remark(f'{what}, whose names an old pip does not know')}"
+        of_pip = self.shell.carried(newer, "python") if "PIP" in self.shell.tools else ""
+        return self._written(edits, _OTHER_INDEX, "--extra-index-url ", what, _WITH_INDEX) or of_pip
 
-    def _on_this_system(self, edits: Edits) -> str:
-        """The package that stands for one that has no wheels for a system, or the requirement for the others only."""
-        systems = self.project.systems(self.asked.spec) if self.project else ()
-        stand_in = _STAND_INS.get(self.asked.name, "")
-        if stand_in and "windows" not in systems:
-            return edits.edit(f"instead {stand_in} has wheels for Linux only", {"name": self.asked.name})
-        if (
-            not systems
-            or self.here.platform.system in systems
-            or self.project is None
-            or self.project.has_source(self.asked.spec)
-        ):
+    def _on_other_systems(self, edits: Edits) -> str:
+        """The requirement for the systems that there are wheels for, where this is none of them."""
+        systems, system = self.project.systems(self.asked.spec), self.here.platform.system
+        if not systems or system in systems or self.project.has_source(self.asked.spec):
             return ""
-        return edits.edit("marker !=", {"name": self.asked.name, "system": self.here.platform.system})
+        return edits.edit("marker !=", {"name": self.asked.name, "system": system})
 
 
-_REQUIREMENTS = ("requirements*.txt", "requirements/*.txt", "*.in")
-_STAND_INS = {"triton": "triton-windows"}
-"""Packages that have another's part on Windows."""
-
-
-def python_of(shell: UserShell, said: str) -> int:
-    """The minor release of Python 3 that failed: the log's, or that of the environment here; 0 where it is not known.
-
-    :param said: the one that the log names.
-    """
-    if "POETRY" in shell.tools:
-        made = re.search(r"^version\w* = 3\.(\d+)", shell.files.text(".venv/pyvenv.cfg"), re.MULTILINE)
-        return int(made[1]) if made else 0
-    if found := re.fullmatch(r"3\.(\d+)", said):
-        return int(found[1])
-    named_by = next((site for site in shell.sites if shell.python), "")
-    if found := re.search(r"/python3\.(\d+)/", named_by):
-        return int(found[1])
-    return shell.host.python.version.numbers[1] if shell.host and shell.host.python else 0
+def supply_of(asked: Requested | None, shell: UserShell, *, built: bool) -> Supply | None:
+    """What an index has of what was asked for; ``None`` where none has answered."""
+    return Supply(asked, shell, built=built) if asked and asked.name in shell.pages.files else None

@@ -22,6 +22,7 @@ from flashdepot.diagnose.explain.machine import (
 )
 from flashdepot.diagnose.explain.match import RuleOutcome
 from flashdepot.diagnose.explain.piece import Hit
+from flashdepot.diagnose.explain.releases import PYTHONS, chosen, holds
 from flashdepot.diagnose.explain.shell import UserShell
 from flashdepot.diagnose.explain.steps import NODES
 from flashdepot.model.host import HostRecord
@@ -74,24 +75,13 @@ UNKNOWN = {"path": ".", "folder": ".", "url": "THE_URL"}
 """What stands for what a line does not name."""
 
 
-_BOUNDS = re.compile(r"([<>=~!]=?) ?3\.(\d+)")
-_RELEASES = (12, 11, 13, 10, 14, 9, 8)
-"""Minor releases of Python 3, the one that most packages have wheels for first."""
+_BOUNDS = re.compile(r"[<>=~!]=? ?3\.\d+")
 
 
-def _release_for(line: str, here: str) -> str:
-    """The release of Python that a line's bounds leave, the usual one first; not that which failed here."""
-    bounds = [(sign, int(minor)) for sign, minor in _BOUNDS.findall(line)]
-
-    def holds(n: int, sign: str, m: int) -> bool:
-        return {"<": n < m, "<=": n < m, ">": n > m, ">=": n >= m, "!=": n != m}.get(sign, n == m)
-
-    fit = (n for n in _RELEASES if f"3.{n}" != here and all(holds(n, *bound) for bound in bounds))
-    return f"3.{next(fit, _RELEASES[0])}"
-
-
-def _python_of(host: HostRecord | None) -> str:
-    return "{}.{}".format(*host.python.version.numbers[:2]) if host and host.python else ""
+def _release_for(line: str, failed: int) -> str:
+    """The usual release of Python that a line's bounds leave, not that which failed."""
+    spec = ",".join(_BOUNDS.findall(line))
+    return chosen(frozenset(n for n in PYTHONS if holds(spec, f"3.{n}.30")), failed) or "3.12"
 
 
 def package_meant(outcome: RuleOutcome) -> Package:
@@ -165,7 +155,7 @@ def values_of(hit: Hit, outcome: RuleOutcome, package: Package, tool: str, shell
     values |= cuda_values(shell, outcome, hit.groups)
     values |= wheel_with(hit.groups.get("library") or hit.groups.get("symbol", "").lstrip("_"))
     values |= _in_line(hit.line.text)
-    values["python_release"] = _release_for(hit.line.text, outcome.facts.python or _python_of(shell.host))
+    values["python_release"] = _release_for(hit.line.text, shell.minor)
     values["install"] = how_to_install(values["module"])
     top = values["module"].partition(".")[0]
     if top in sys.stdlib_module_names:
