@@ -109,9 +109,18 @@ def test_a_python_serves_all_that_was_asked_for_with_it() -> None:
     assert "--python 3.11 " in fix(log, {"onnxruntime": OLD})[0]
 
 
+def test_of_what_came_from_elsewhere_the_index_says_little() -> None:
+    wheel = "ERROR: xformers-0.0.14.dev0-cp37-cp37m-linux_x86_64.whl is not a supported wheel on this platform.\n"
+    for pages in ({"xformers": []}, {"xformers": wheels("xformers", "0.0.35", 10, platform="win_amd64")}):
+        assert fix(wheel, pages, "pip install x.whl", folder=Path()) == fix(
+            wheel, {}, "pip install x.whl", folder=Path()
+        )
+
+
 def test_what_no_python_of_this_system_has_is_not_advised() -> None:
     given = fix(NONE.format("lap==0.5"), {"lap": wheels("lap", "0.5", 11, 12, platform="macosx_11_0_arm64")})
-    assert [command for command in given if "uv venv" in command or "lap==" in command] == []
+    assert given[0] == "PyPI has wheels of lap==0.5 for darwin only"
+    assert [command for command in given if "uv venv" in command or "install lap" in command] == []
 
 
 @pytest.mark.parametrize(

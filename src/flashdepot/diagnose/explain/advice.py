@@ -81,7 +81,7 @@ class Advice:
     def __init__(self, hit: Hit, outcome: RuleOutcome, shell: UserShell) -> None:
         self.hit, self.outcome, self.shell = hit, outcome, shell
         asked = asked_for(hit, outcome)
-        self.supply = supply_of(asked, shell, built=not hit.rule.unasked)
+        self.supply = supply_of(asked, shell, hit.rule)
         self.package = hit.package or package_meant(outcome)
         if asked and hit.rule.unasked and canonical_name(self.package.name) != asked.name:
             self.package = named(asked.name)
@@ -99,22 +99,23 @@ class Advice:
         edits = Edits(self.shell, self.settings, self.failed or failed_command(self.outcome))
         supply = self.supply
         supplied = supply.commands(edits, self.hit.line.text) if supply else ()
-        of_rule = sorted(map(self.settings.narrowed, self._of_rule(asked=bool(supplied))), key=self._place)
-        own = [self._carried(edits.required(command)) for command in of_rule]
-        if not any(map(self.settings.at_fault, of_rule)):
-            undone = self.settings.undone()
-            if OF_CUDA.intersection(code_of(undone).split()) and (other := self.values.get("toolkit", "")):
-                undone = undone.replace("   # ", f" && {other}   # ")
-            own = [*filter(None, [undone and self._carried(undone)]), *own]
         said = [
             command
             for command in commands_in(self.hints, edits.failed, edits.edit, self._carried)
             if not (_OF_OURS.search(command) and command.endswith(AS_SAID))
         ]
         said = [command for command in said if not _UNFILLED.search(code_of(command).replace("THE_COMMAND", ""))]
+        asked = supply is not None and bool(said or supplied or supply.first)
+        of_rule = sorted(map(self.settings.narrowed, self._of_rule(asked=asked)), key=self._place)
+        own = [self._carried(edits.required(command)) for command in of_rule]
+        if not any(map(self.settings.at_fault, of_rule)):
+            undone = self.settings.undone()
+            if OF_CUDA.intersection(code_of(undone).split()) and (other := self.values.get("toolkit", "")):
+                undone = undone.replace("   # ", f" && {other}   # ")
+            own = [*filter(None, [undone and self._carried(undone)]), *own]
         fix = [*said, *(command for command in own if _run(command) not in map(_run, said))]
         if supply:
-            fix = [command for command in fix if not supply.is_useless(command)]
+            fix = [command for command in fix if not supply.is_useless(command)] or ([] if supplied else fix)
             supplied = supplied if supply.first or not said else ()  # the tool's own words know why
         place = 1 if supply and not supply.first else 0
         by_code: dict[str, str] = {}

@@ -15,7 +15,7 @@ import msgspec
 from flashdepot.diagnose.explain.machine import known_names
 from flashdepot.diagnose.explain.match import RuleOutcome
 from flashdepot.diagnose.explain.piece import Hit
-from flashdepot.diagnose.explain.steps import OF_PYTHON, Step
+from flashdepot.diagnose.explain.steps import FILES, OF_PYTHON, Step
 from flashdepot.errors import UsageError
 from flashdepot.model.target import Platform, Version
 from flashdepot.model.wheel import (
@@ -257,7 +257,7 @@ def _of_step(step: Step, outcome: RuleOutcome) -> Requested | None:
 def _in_words(text: str) -> Iterable[Requested]:
     """What a resolver's words name."""
     for pattern in _OF_A_RESOLVER:
-        if found := pattern.search(text):
+        if (found := pattern.search(text)) and not found["name"].endswith(FILES):
             said = found.groupdict()
             spec = (said.get("spec") or "").replace(" ", "")
             yield Requested(canonical_name(said["name"]), f"=={said['version']}" if said.get("version") else spec)

@@ -174,7 +174,7 @@ def _first_steps(hints: Sequence[Line], outcome: RuleOutcome, shell: UserShell) 
     edits = Edits(shell, settings, failed_command(outcome))
     said = commands_in(hints, again, edits.edit, partial(shell.carried, tool=tool))
     undone = settings.undone(said)
-    supply = supply_of(built_last(outcome), shell, built=True)
+    supply = supply_of(built_last(outcome), shell)
     supplied = supply.commands(edits, errors) if supply else ()
     return [*filter(None, [undone and shell.carried(undone, tool)]), *said, *supplied]
 

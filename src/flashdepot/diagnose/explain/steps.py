@@ -187,7 +187,7 @@ class Story:
         if (
             found
             and len(self.asked) < _KEPT
-            and not found["package"].endswith(_FILES)
+            and not found["package"].endswith(FILES)
             and "@" not in (found["spec"] or "")
         ):
             version = found["version"] or ""
@@ -355,7 +355,7 @@ _FROM_INDEX = re.compile(
 )
 _BUILT_BY_UV = re.compile(r".*[`'](?P<package>[A-Za-z][\w.-]*)(?P<spec>==(?P<version>[\w.+]+))[`']")
 """How pip, Poetry and uv name what an index is asked for, and not a folder or a repository."""
-_FILES = (".whl", ".txt", ".toml", ".in", ".gz", ".zip", ".yml", ".yaml")
+FILES = (".whl", ".txt", ".toml", ".in", ".gz", ".zip", ".yml", ".yaml")
 _IN_PROSE = re.compile(
     r"[:.,]? (?:(?i:fail\w*|stuck|hangs?|hanging|freez\w+|takes?|taking|took|gives?|giving|throws?|errors?|says|does|doesn't|is|was|are"
     r"|but|and|when|while|after|before|then|because|on|at|in|with|without|for|even|always|never|not|it|I|exits?|returns?|results?)\b|- )"

@@ -9,8 +9,10 @@ from flashdepot.diagnose.explain.command import code_of
 from flashdepot.diagnose.explain.edits import Edits
 from flashdepot.diagnose.explain.machine import named
 from flashdepot.diagnose.explain.releases import NEWEST, Here, Releases, Requested, chosen, holds
+from flashdepot.diagnose.explain.rules import LogRule
 from flashdepot.diagnose.explain.shell import UserShell
 
+_NOT_FOUND = "version-not-published"
 _OF_UV = re.compile(r"uv (?:run|sync|lock|add)\b")
 _OF_THE_PROJECT = re.compile(r"requested Python version|supported Python range|Python requirement")
 """What a resolver says where a project allows a Python that what it asks for does not."""
@@ -26,9 +28,10 @@ class Supply:
     """What an index has of what failed.
 
     :param built: whether it was found as source, and building that failed.
+    :param sought: whether it was looked for, and not found.
     """
 
-    def __init__(self, asked: Requested, shell: UserShell, *, built: bool) -> None:
+    def __init__(self, asked: Requested, shell: UserShell, *, built: bool, sought: bool) -> None:
         self.asked, self.shell, self.built = asked, shell, built
         files = shell.pages.files
         self.project = Releases(asked.name, files[asked.name])
@@ -41,6 +44,9 @@ class Supply:
             if other != asked and other.name in files:
                 both = self.pythons & Releases(other.name, files[other.name]).pythons(other.spec, self.here)
                 self.pythons = both or self.pythons
+        self._released = self.project.released(asked.spec)
+        self._elsewhere = not sought and not self._released
+        """Whether what failed came from another place than the index, which then says little of it."""
         self._is_there = "+" not in asked.spec and self.here.python in self._own
         """Whether the index has what was not found."""
 
@@ -48,24 +54,26 @@ class Supply:
     def first(self) -> bool:
         """Whether the answer says why it failed: what was asked for has no wheel for this Python and system, and may have others."""
         why = not (self.built and self.project.exists) or self.project.has_wheels(self.asked.spec)
-        return why and not self._is_there
+        return why and not self._is_there and not self._elsewhere
 
     def commands(self, edits: Edits, line: str) -> Sequence[str]:
         """What makes the failed command find what it asks for, the surest first.
 
         :param line: the one that decides.
         """
-        if not self.project.exists:
+        if self._elsewhere:
+            found = [self._release(edits)]
+        elif not self.project.exists:
             found = self._without(edits)
         elif self.built and not self.project.has_wheels(""):
             found = []
         elif _OF_THE_PROJECT.search(line) and self.pythons:
             found = [self._with_bounds(edits)]
         elif self._is_there:
-            found = [] if self.built else [self._elsewhere(edits)]
+            found = [] if self.built else [self._other_index(edits)]
         else:
             found = [self._with_python(edits), self._release(edits)][:: -1 if "+" in self.asked.spec else 1]
-            found += [] if self.pythons or self.built else [self._on_other_systems(edits)]
+            found += [] if self.pythons or self.built else [self._on_other_systems(edits), self._nowhere]
         return [command for command in found if command]
 
     def is_useless(self, command: str) -> bool:
@@ -73,11 +81,11 @@ class Supply:
         code, project = code_of(command), self.project
         name = rf"(?<![\w/.-]){re.escape(self.asked.name).replace('-', '[-_.]')}(?![\w/-]|\.\w)"
         asks = bool(_INSTALLS.search(code) and re.search(name, code, re.IGNORECASE))
-        if not project.exists or self._is_there or project.has_source(self.asked.spec):
-            return asks and not project.exists
+        if self._elsewhere or not project.exists or self._is_there or project.has_source(self.asked.spec):
+            return asks and not project.exists and not self._elsewhere
         python = _WITH_PYTHON.search(code)
         found = not self.here.python or project.newest(self.here) or project.newest_source(self.here)
-        return (asks and not found) or bool(python and int(python[1]) not in self.pythons)
+        return (asks and not found) or bool(python and self.pythons and int(python[1]) not in self.pythons)
 
     def _remark(self, what: str) -> str:
         return f"   # {self.shell.pages.index} has {what}; then the same command"
@@ -86,7 +94,7 @@ class Supply:
     def _spread(self) -> str:
         """Which Pythons there are wheels for."""
         minors = sorted(self.pythons)
-        release = self.project.released(self.asked.spec) if self.asked.spec else ""
+        release = self._released if self.asked.spec else ""
         spread = f"3.{minors[0]}" if len(minors) == 1 else f"3.{minors[0]} to 3.{minors[-1]}"
         return f"wheels of {self.asked.name}{f' {release}' if release else ''} for Python {spread}"
 
@@ -121,7 +129,7 @@ class Supply:
         version, what = project.newest(self.here, spec), f"a wheel of it for this Python 3.{self.here.python}"
         if "+" in spec:
             what = f"this release without {spec[spec.index('+') :]}"
-        elif not version and not self.built:
+        elif not version and not self._released and not self._elsewhere:
             version, what = project.newest_source(self.here), "this release, as source"
         if not version or not self.here.python:
             return ""
@@ -137,14 +145,22 @@ class Supply:
         name = self.asked.name
         known = named(name).rebuild
         repository = self.shell.carried(known, "python") if "git+" in known else ""
-        return [edits.edit("known", {"other": name}), repository, edits.edit("drop", {"name": name})]
+        prose = f"{self.shell.pages.index} has no {name}: leave it out, or take it from its repository or another index"
+        return [edits.edit("known", {"other": name}), repository, edits.edit("drop", {"name": name}) or prose]
 
-    def _elsewhere(self, edits: Edits) -> str:
+    def _other_index(self, edits: Edits) -> str:
         """What is there for this Python and system was not found: another index was asked, or pip knows no newer wheels."""
         what = f"wheels of {self.asked.name} for this Python"
         newer = f"python -m pip install -U pip{self._remark(f'{what}, whose names an old pip does not know')}"
         of_pip = self.shell.carried(newer, "python") if "PIP" in self.shell.tools else ""
         return self._written(edits, _OTHER_INDEX, "--extra-index-url ", what, _WITH_INDEX) or of_pip
+
+    @property
+    def _nowhere(self) -> str:
+        """What there is, where none of it is for this Python or system."""
+        systems = ", ".join(sorted(self.project.systems(self.asked.spec)))
+        has = f"wheels of {self.asked} for {systems} only" if systems else "" if self._released else f"no {self.asked}"
+        return f"{self.shell.pages.index} has {has}" if has else ""
 
     def _on_other_systems(self, edits: Edits) -> str:
         """The requirement for the systems that there are wheels for, where this is none of them."""
@@ -154,6 +170,11 @@ class Supply:
         return edits.edit("marker !=", {"name": self.asked.name, "system": system})
 
 
-def supply_of(asked: Requested | None, shell: UserShell, *, built: bool) -> Supply | None:
-    """What an index has of what was asked for; ``None`` where none has answered."""
-    return Supply(asked, shell, built=built) if asked and asked.name in shell.pages.files else None
+def supply_of(asked: Requested | None, shell: UserShell, rule: LogRule | None = None) -> Supply | None:
+    """What an index has of what was asked for; ``None`` where none has answered.
+
+    :param rule: whose line says what failed; without one, a build did.
+    """
+    if not asked or asked.name not in shell.pages.files:
+        return None
+    return Supply(asked, shell, built=not (rule and rule.unasked), sought=bool(rule and rule.id == _NOT_FOUND))
