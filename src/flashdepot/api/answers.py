@@ -191,7 +191,7 @@ def explain(log: str | Path | BinaryIO, host: HostRecord | None = None) -> LogRe
     return explain_log(log, host, files=files, ask=_ask)
 
 
-_INDEX_SECONDS = 3.0
+_INDEX_SECONDS = 5.0
 
 
 def _ask(question: IndexQuestion) -> Pages:

@@ -105,7 +105,7 @@ class Advice:
             if not (_OF_OURS.search(command) and command.endswith(AS_SAID))
         ]
         said = [command for command in said if not _UNFILLED.search(code_of(command).replace("THE_COMMAND", ""))]
-        asked = supply is not None and bool(said or supplied or supply.first)
+        asked = supply is not None and bool(said or supplied or supply.decides)
         of_rule = sorted(map(self.settings.narrowed, self._of_rule(asked=asked)), key=self._place)
         own = [self._carried(edits.required(command)) for command in of_rule]
         if not any(map(self.settings.at_fault, of_rule)):
@@ -115,13 +115,13 @@ class Advice:
             own = [*filter(None, [undone and self._carried(undone)]), *own]
         fix = [*said, *(command for command in own if _run(command) not in map(_run, said))]
         if supply:
-            fix = [command for command in fix if not supply.is_useless(command)] or ([] if supplied else fix)
+            fix = [command for command in fix if not supply.is_useless(command)]
             supplied = supplied if supply.first or not said else ()  # the tool's own words know why
         place = 1 if supply and not supply.first else 0
         by_code: dict[str, str] = {}
         for command in (*fix[:place], *supplied, *fix[place:]):
             by_code.setdefault(_run(command), command)
-        fix = list(by_code.values())
+        fix = list(by_code.values()) or [supply.nothing if supply else rule.why]
         ours = [] if any(LINK_CANDLE in command for command in fix) else self._ours_instead()
         first = bool(ours) and not said and not self.shell.lacks(ours[0])
         first = first and bool(self.hit.package or rule.rank != RANKS.index("missing-tool"))

@@ -53,8 +53,23 @@ class Supply:
     @property
     def first(self) -> bool:
         """Whether the answer says why it failed: what was asked for has no wheel for this Python and system, and may have others."""
-        why = not (self.built and self.project.exists) or self.project.has_wheels(self.asked.spec)
-        return why and not self._is_there and not self._elsewhere
+        project = self.project
+        if not project.exists or self._is_there or self._elsewhere:
+            return not project.exists and not self._elsewhere
+        return bool(self.pythons) or (not self.built and bool(project.newest(self.here)))
+
+    @property
+    def decides(self) -> bool:
+        """Whether the index says all that there is to say of it."""
+        return not (self._is_there or self._elsewhere or self.built)
+
+    @property
+    def nothing(self) -> str:
+        """What there is, where no command is left: none of it is for this Python and system."""
+        systems = ", ".join(sorted(self.project.systems(self.asked.spec)))
+        has = f"{self.asked} as source only" if self._released else f"no {self.asked}"
+        has = f"wheels of {self.asked} for {systems}, none for this Python and system" if systems else has
+        return f"{self.shell.pages.index} has {has}: another release, its repository or another index has it, or the rest does without it"
 
     def commands(self, edits: Edits, line: str) -> Sequence[str]:
         """What makes the failed command find what it asks for, the surest first.
@@ -73,7 +88,7 @@ class Supply:
             found = [] if self.built else [self._other_index(edits)]
         else:
             found = [self._with_python(edits), self._release(edits)][:: -1 if "+" in self.asked.spec else 1]
-            found += [] if self.pythons or self.built else [self._on_other_systems(edits), self._nowhere]
+            found += [] if self.pythons or self.built else [self._on_other_systems(edits)]
         return [command for command in found if command]
 
     def is_useless(self, command: str) -> bool:
@@ -145,8 +160,7 @@ class Supply:
         name = self.asked.name
         known = named(name).rebuild
         repository = self.shell.carried(known, "python") if "git+" in known else ""
-        prose = f"{self.shell.pages.index} has no {name}: leave it out, or take it from its repository or another index"
-        return [edits.edit("known", {"other": name}), repository, edits.edit("drop", {"name": name}) or prose]
+        return [edits.edit("known", {"other": name}), repository, edits.edit("drop", {"name": name})]
 
     def _other_index(self, edits: Edits) -> str:
         """What is there for this Python and system was not found: another index was asked, or pip knows no newer wheels."""
@@ -154,13 +168,6 @@ class Supply:
         newer = f"python -m pip install -U pip{self._remark(f'{what}, whose names an old pip does not know')}"
         of_pip = self.shell.carried(newer, "python") if "PIP" in self.shell.tools else ""
         return self._written(edits, _OTHER_INDEX, "--extra-index-url ", what, _WITH_INDEX) or of_pip
-
-    @property
-    def _nowhere(self) -> str:
-        """What there is, where none of it is for this Python or system."""
-        systems = ", ".join(sorted(self.project.systems(self.asked.spec)))
-        has = f"wheels of {self.asked} for {systems} only" if systems else "" if self._released else f"no {self.asked}"
-        return f"{self.shell.pages.index} has {has}" if has else ""
 
     def _on_other_systems(self, edits: Edits) -> str:
         """The requirement for the systems that there are wheels for, where this is none of them."""

@@ -75,7 +75,7 @@ UNKNOWN = {"path": ".", "folder": ".", "url": "THE_URL"}
 """What stands for what a line does not name."""
 
 
-_BOUNDS = re.compile(r"[<>=~!]=? ?3\.\d+")
+_BOUNDS = re.compile(r"[<>=~!]=? ?3\.\d+(?:\.\*)?")
 
 
 def _release_for(line: str, failed: int) -> str:
