@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from doctor.logs import RECORD
 from flashdepot import api
 from flashdepot.diagnose.explain import Files, IndexQuestion, explain
-from flashdepot.diagnose.explain.releases import Pages
+from flashdepot.diagnose.explain.releases import IndexPages
 
 NONE = "ERROR: Could not find a version that satisfies the requirement {0} (from versions: none)\nERROR: No matching distribution found for {0}\n"
 POETRY = "  Unable to find installation candidates for onnxruntime ({0})\n"
@@ -62,7 +62,7 @@ def fix(
             HERE,
             command,
             Files(here=bool(folder)),
-            lambda _: Pages(pages),
+            lambda _: IndexPages(pages),
         )
     return (*(report.findings[0].fix if report.findings else ()), *report.next_steps)
 
@@ -139,7 +139,7 @@ def test_what_no_python_of_this_system_has_is_not_advised() -> None:
 )  # fmt: skip
 def test_only_names_that_an_index_was_asked_for_may_be_sent(log, asked) -> None:
     questions: list[IndexQuestion] = []
-    explain(io.BytesIO(log.encode()), HERE, ask=lambda question: questions.append(question) or Pages())
+    explain(io.BytesIO(log.encode()), HERE, ask=lambda question: questions.append(question) or IndexPages())
     assert questions == ([] if asked is None else [asked])
 
 

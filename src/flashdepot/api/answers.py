@@ -31,7 +31,7 @@ from flashdepot.resolve.facts import NamedFacts, facts_of, on_host, override
 
 if TYPE_CHECKING:
     from flashdepot.diagnose.explain import IndexQuestion, LogReport
-    from flashdepot.diagnose.explain.releases import Pages
+    from flashdepot.diagnose.explain.releases import IndexPages
 
 _AS_IT_IS = NamedFacts()
 _OF_PYTHON = frozenset({"python", "tags", "torch", "torch symbols"})  # topics of evidence
@@ -194,22 +194,22 @@ def explain(log: str | Path | BinaryIO, host: HostRecord | None = None) -> LogRe
 _INDEX_SECONDS = 5.0
 
 
-def _ask(question: IndexQuestion) -> Pages:
+def _ask(question: IndexQuestion) -> IndexPages:
     """What the user's own package indexes have of what a log could not install; nothing of names that are not theirs."""
-    from flashdepot.diagnose.explain.releases import Pages  # noqa: PLC0415
+    from flashdepot.diagnose.explain.releases import IndexPages  # noqa: PLC0415
     from flashdepot.net.fetch import offline  # noqa: PLC0415
 
     if offline():
-        return Pages()
+        return IndexPages()
     from flashdepot.net.index import listed  # noqa: PLC0415  (half a second, which most logs do not need)
     from flashdepot.net.transport import read_index_settings  # noqa: PLC0415
 
     try:
         settings = read_index_settings()
     except UsageError:  # pip's settings, of which pip itself will speak
-        return Pages()
+        return IndexPages()
     files = listed(question.public, question.others, question.index, settings, _INDEX_SECONDS)
-    return Pages(files, "PyPI" if settings.indexes == (None,) else "the index")
+    return IndexPages(files, "PyPI" if settings.indexes == (None,) else "the index")
 
 
 def _is_text(word: str) -> bool:

@@ -37,7 +37,7 @@ def explain(
     outcome = match(load_rules(), read_chunks(log), command)
     shell = UserShell(outcome, host, files)
     if asked := to_ask(outcome):
-        shell.asked, shell.pages = asked, ask(question(asked, outcome, index_named(outcome, files)))
+        shell.asked, shell.pages = asked, ask(question(asked, outcome, index_named(outcome, files.text)))
     return make_report(outcome, shell)
 
 

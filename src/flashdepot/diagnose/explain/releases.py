@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -86,19 +86,19 @@ class IndexQuestion(msgspec.Struct, frozen=True):
     index: str = ""
 
 
-class Pages(msgspec.Struct, frozen=True):
+class IndexPages(msgspec.Struct, frozen=True):
     """What an index answered: the files of each project, none where there is no such project; ``index`` is what it is called."""
 
     files: Mapping[str, Sequence[Any]] = {}
     index: str = "PyPI"
 
 
-Ask = Callable[[IndexQuestion], Pages]
+Ask = Callable[[IndexQuestion], IndexPages]
 
 
-def ask_nobody(_: IndexQuestion) -> Pages:
+def ask_nobody(_: IndexQuestion) -> IndexPages:
     """No index, as on a machine without a network."""
-    return Pages()
+    return IndexPages()
 
 
 class Here(msgspec.Struct, frozen=True):
@@ -194,17 +194,20 @@ def to_ask(outcome: RuleOutcome) -> Sequence[Requested]:
 def question(asked: Sequence[Requested], outcome: RuleOutcome, index: str) -> IndexQuestion:
     """What may be sent to an index: a name that is not of a known package only where an installer asked for it."""
     names = dict.fromkeys(one.name for one in asked)
-    public = tuple(name for name in names if is_public(name))
+    public = tuple(name for name in names if name in _public())
     said = {one.name for line in outcome.errors for one in _in_words(line.text)} | {*outcome.asked}
     said |= {one.name for hit in outcome.hits for one in _in_words(hit.line.text)}
     return IndexQuestion(public, tuple(name for name in names if name in said and name not in public), index)
 
 
-def index_named(outcome: RuleOutcome, files: _Files) -> str:
-    """The address of the index that was asked in place of the user's own, by the log or the project; empty for none."""
+def index_named(outcome: RuleOutcome, text_of: Callable[[str], str]) -> str:
+    """The address of the index that was asked in place of the user's own, by the log or the project; empty for none.
+
+    :param text_of: reads a file of the project.
+    """
     if outcome.facts.index:
         return outcome.facts.index.rstrip("/")
-    project = files.text("pyproject.toml") + files.text("uv.toml")
+    project = text_of("pyproject.toml") + text_of("uv.toml")
     for table in re.split(r"^\s*\[\[", project, flags=re.MULTILINE)[1:]:
         named = re.search(r"^url\s*=\s*[\"']([^\"']+)", table, re.MULTILINE)
         if named and re.search(r"^default\s*=\s*true|^priority\s*=\s*[\"'](?:default|primary)", table, re.MULTILINE):
@@ -212,18 +215,9 @@ def index_named(outcome: RuleOutcome, files: _Files) -> str:
     return ""
 
 
-class _Files(Protocol):
-    def text(self, path: str, /) -> str: ...
-
-
 @cache
 def _public() -> frozenset[str]:
     return frozenset(map(canonical_name, known_names()))
-
-
-def is_public(name: str) -> bool:
-    """Whether it is a known package."""
-    return name in _public()
 
 
 def asked_for(hit: Hit, outcome: RuleOutcome) -> Requested | None:

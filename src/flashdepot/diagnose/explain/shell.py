@@ -17,7 +17,7 @@ from pathlib import Path
 
 from flashdepot.diagnose.explain.command import code_of, for_windows, is_command
 from flashdepot.diagnose.explain.match import RuleOutcome
-from flashdepot.diagnose.explain.releases import Pages, Requested
+from flashdepot.diagnose.explain.releases import IndexPages, Requested
 from flashdepot.files.disk import text_of
 from flashdepot.model.host import HostRecord
 from flashdepot.model.target import Platform
@@ -119,7 +119,7 @@ class UserShell:
     def __init__(self, outcome: RuleOutcome, host: HostRecord | None, files: Files) -> None:
         self.host, self.files = host, files
         self.asked: Sequence[Requested] = ()
-        self.pages = Pages()
+        self.pages = IndexPages()
         commands = [step.command for step in outcome.steps if step.command]
         self.command = commands[-1] if commands else ""
         self.uv = any(step.installer == "uv" for step in outcome.steps)

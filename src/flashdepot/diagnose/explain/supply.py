@@ -150,10 +150,8 @@ class Supply:
             return ""
         poetry = "POETRY" in self.shell.tools
         code = f"{'poetry add' if poetry else 'pip install'} {self.asked.name}=={version}"
-        return code + self._remark(what) if poetry else self._installed(edits, code, what)
-
-    def _installed(self, edits: Edits, code: str, what: str) -> str:
-        return self.shell.carried(edits.required(f"{code}   # {self.shell.pages.index} has {what}"), "python")
+        installed = edits.required(f"{code}   # {self.shell.pages.index} has {what}")
+        return code + self._remark(what) if poetry else self.shell.carried(installed, "python")
 
     def _without(self, edits: Edits) -> list[str]:
         """What is left where no such project is there: the name that was meant, its repository, or the rest without it."""
@@ -170,7 +168,7 @@ class Supply:
         return self._written(edits, _OTHER_INDEX, "--extra-index-url ", what, _WITH_INDEX) or of_pip
 
     def _on_other_systems(self, edits: Edits) -> str:
-        """The requirement for the systems that there are wheels for, where this is none of them."""
+        """The requirement for the systems that there are wheels for, where this is another."""
         systems, system = self.project.systems(self.asked.spec), self.here.platform.system
         if not systems or system in systems or self.project.has_source(self.asked.spec):
             return ""
