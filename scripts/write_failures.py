@@ -9,7 +9,7 @@ from pathlib import Path
 
 from flashdepot.diagnose.explain.machine import named
 from flashdepot.diagnose.explain.rules import RANKS, LogRule, load_classes
-from flashdepot.diagnose.explain.values import fill
+from flashdepot.diagnose.explain.values import FOR_AMD, fill
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/failures.md"
@@ -58,6 +58,7 @@ _VALUES = {
     "again": _AGAIN,
     "for_gpu": f"FLASH_ATTN_CUDA_ARCHS=<arch> TORCH_CUDA_ARCH_LIST=<capability> {_AGAIN}",
     "room": "/other/disk",
+    "for_amd": FOR_AMD,
     "python_release": "3.12",
 }
 

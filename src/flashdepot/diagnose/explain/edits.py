@@ -115,14 +115,6 @@ class Edits(Places):
         remark = f"no index has {groups['name']}: without it; where another has it: --extra-index-url, or its repository, {groups['name']} @ git+"
         return self.replaced(found[0], found[1], "", remark) if found else ""
 
-    def _nightly(self, _given: str, groups: Mapping[str, str]) -> str:
-        """A package's release in place of a nightly build, from the usual index in place of that which has it no more."""
-        name = groups["name"]
-        for place, _, line in self.lines(_REQUIREMENTS):
-            if line.startswith(f"{name}-nightly"):
-                return f"sed -i.bak -E '/^--index-url/d; s/^{name}-nightly.*/{name}/' {shlex.quote(place)}   # the index has no {name}-nightly: the release, from PyPI; then the same command"
-        return f"pip install -U {name}   # the release: the index has no {name}-nightly"
-
     def _unsource(self, _given: str, groups: Mapping[str, str]) -> str:
         """A project of uv's that takes a package from the usual index, where its own has no wheel for this system."""
         asked = re.compile(rf"^{_any_spelling(groups['name'])} *= *(?:\{{|\[\{{).*index.*$")
@@ -144,10 +136,9 @@ class Edits(Places):
         """A setting before a command, which cmd.exe takes for a program."""
         asked = re.compile(rf"(?<![\w%]){groups['name']}=(?:\"([^\"]*)\"|(\S+)) +(?!&)")
         remark = "cmd.exe has no setting before a command"
-        new = self.written(
+        return self.written(
             asked, lambda found: f"set {groups['name']}={found[1] or found[2]}&& ", remark, ("*.bat", "*.cmd")
         )
-        return new or f"set {groups['name']}=VALUE   # {remark}: on a line of its own, then the command without it"
 
     def _script(self, _given: str, groups: Mapping[str, str]) -> str:
         """A module that a script with a header of its own does not ask for: uv runs it without the project's environment."""

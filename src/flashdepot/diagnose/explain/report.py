@@ -23,7 +23,7 @@ from flashdepot.diagnose.explain.settings import Settings
 from flashdepot.diagnose.explain.shell import UserShell
 from flashdepot.diagnose.explain.steps import Step
 from flashdepot.diagnose.explain.supply import supply_of
-from flashdepot.diagnose.explain.values import OURS, TOOLS, failed_command, fill, package_meant, shortened
+from flashdepot.diagnose.explain.values import FOR_AMD, OURS, TOOLS, failed_command, fill, package_meant, shortened
 from flashdepot.errors import MissingToolError
 from flashdepot.model.host import HostRecord
 from flashdepot.model.target import Version
@@ -36,11 +36,6 @@ _PLATFORMS = {
     "macOS": "macosx_14_0_arm64",
 }
 """The platforms of wheels that serve the systems which logs name; Linux is what is taken without one."""
-
-_FOR_AMD = (
-    "FLASH_ATTENTION_TRITON_AMD_ENABLE=TRUE pip install flash-attn --no-build-isolation"
-    "   # AMD GPUs: upstream's own backend for them; flashdepot's kernels run on NVIDIA's"
-)
 
 
 class Cause(msgspec.Struct, frozen=True):
@@ -208,7 +203,7 @@ def _next_steps(outcome: RuleOutcome, shell: UserShell) -> tuple[str, ...]:
     if outcome.candle and outcome.cargo:
         steps.append(LINK)
     elif package in OURS and outcome.amd:
-        steps.append(_FOR_AMD)
+        steps.append(f"{FOR_AMD}   # AMD GPUs: upstream's own backend for them; flashdepot's kernels run on NVIDIA's")
     elif (
         package in OURS
         and not outcome.run

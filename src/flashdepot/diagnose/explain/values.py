@@ -33,6 +33,9 @@ SHOWN = 300
 OURS = ("flash-attn", "flash-attn-3", "flash-attn-4")
 """Packages in whose place flashdepot has something; the first is meant where a log speaks only of FlashAttention."""
 
+FOR_AMD = "FLASH_ATTENTION_TRITON_AMD_ENABLE=TRUE pip install flash-attn --no-build-isolation"
+"""What brings upstream's own backend for AMD's GPUs, in Triton."""
+
 _JOB_BYTES = 7 * 10**9  # the largest unit needs 6.6 GB: benchmarks/README.md
 _JOBS = re.compile(r" (?:-j ?\d*|--(?:parallel|jobs)(?:[ =]\d+)?)(?= |$)")
 NAME = re.compile(r"\{(\w+)\}")
@@ -138,7 +141,7 @@ def failed_command(outcome: RuleOutcome, tool: str = "") -> str:
 
 def values_of(hit: Hit, outcome: RuleOutcome, package: Package, tool: str, shell: UserShell) -> Mapping[str, str]:
     """All that is known, by the names that rules have for it."""
-    usual = {"jobs": "2", "room": "/other/disk", "cuda_release": "==13.0.*"}
+    usual = {"jobs": "2", "room": "/other/disk", "cuda_release": "==13.0.*", "for_amd": FOR_AMD}
     if shell.windows or shell.host is None:
         cuda = "%CUDA_PATH%" if shell.windows else "/usr/local/cuda"
         usual |= {"cuda_home": cuda, "other_cuda_home": cuda, "cuda_lib": f"{cuda}/lib64"}
