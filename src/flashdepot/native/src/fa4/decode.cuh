@@ -5,6 +5,8 @@
 // all keys are done.
 #pragma once
 
+#include <algorithm>
+
 #include "fa4/decode.h"
 
 namespace flashdepot::fa4 {
@@ -18,11 +20,13 @@ struct DecodeShape {
   static constexpr int kRows = 8 * Eights;
   static constexpr int kPitch = Dim + 8;  // no two of eight rows begin in the same bank
   static constexpr int kTile = Keys * kPitch;
-  static constexpr int kSums = Dim + 4;  // floats of a row of sums
-  static constexpr int kRing = Warps * 2 * Ahead * kTile * 2;
-  static constexpr int kSumBytes = Warps * kRows * kSums * 4;
-  static constexpr int kFront = kRing > kSumBytes ? kRing : kSumBytes;
-  static constexpr int kShared = kFront + kRows * kPitch * 2 + 2 * (Warps + 1) * kRows * 4;  // bytes
+  static constexpr int kRing = Warps * 2 * Ahead * kTile * 2;  // bytes
+  static constexpr int kShared = kRing + kRows * kPitch * 2 + 2 * (Warps + 1) * kRows * 4;
+  // Blocks on an SM of Hopper, which registers must not limit, up to 16 warps.
+  static constexpr int kRoom = std::min(227 * 1024 / (kShared + 1024), 16 / Warps);
+  // Of a warp that has no more keys, the ring has its sums: floats of a row, and from a warp's to the next one's.
+  static constexpr int kSums = Dim + 4, kSumsApart = Ahead * kTile;
+  static_assert(kRows * kSums <= kSumsApart);
 };
 
 constexpr int kCombineThreads = 128;  // as many as there may be parts
@@ -140,17 +144,34 @@ __device__ inline float tanh_of(float x) {
   return 1.0f - 2.0f / (1.0f + exp2_of(2.0f * kLog2E * x));
 }
 
+// Or 0; off by an ulp of the float.
+__device__ inline float reciprocal(float total) { return total > 0.0f ? __fdividef(1.0f, total) : 0.0f; }
+
+// The first tile of a block that has an even share of them.
+__device__ inline int tile_of(int block, int each, int rest) { return block * each + min(block, rest); }
+
+template <typename T>
+__device__ void write_four(T *at, const float4 &sum, float factor) {
+  uint2 packed;
+  packed.x = Half<T>::pack(sum.x * factor, sum.y * factor);
+  packed.y = Half<T>::pack(sum.z * factor, sum.w * factor);
+  *reinterpret_cast<uint2 *>(at) = packed;
+}
+
 template <typename T, typename Shape>
 struct DecodeKernel : Shape {
-  using Shape::kPitch, Shape::kRows, Shape::kSums, Shape::kThreads, Shape::kTile;
+  using Shape::kPitch, Shape::kRows, Shape::kSums, Shape::kSumsApart, Shape::kThreads, Shape::kTile;
   static constexpr int Dim = Shape::kDim, Eights = Shape::kEights, Warps = Shape::kWarps,
                        Keys = Shape::kKeys, Ahead = Shape::kAhead;
   static constexpr int kChunks = Dim / 8;  // of 16 bytes, in a row
   static constexpr int kCopies = Keys * kChunks / 32;
   static constexpr int kBlocks = Keys / 16;
+  static constexpr int kQuarters = Dim / 4, kItems = kRows * kQuarters / kThreads;  // of four sums, in a row and of a thread
+  static constexpr int kQueryCopies = (kRows * kChunks + kThreads - 1) / kThreads;
   static constexpr bool kQueriesInRegisters = Dim * Eights <= 256;
+  static constexpr bool kTwoSums = kBlocks * Eights == 1;  // of scores: a product waits for the one before
 
-  static_assert(Keys * kChunks % 32 == 0 && Keys % 16 == 0);
+  static_assert(Keys * kChunks % 32 == 0 && Keys % 16 == 0 && kRows * kChunks % 32 == 0 && kRows * kQuarters % kThreads == 0);
 
   struct Sequence {
     std::int64_t q_first, k_first;  // rows before it
@@ -174,6 +195,20 @@ struct DecodeKernel : Shape {
     s.cached = length;
     s.end = length + p.seqlen_new;
     return s;
+  }
+
+  // A row of queries. Lanes have one each, and say where it is to those that copy or write it.
+  struct Row {
+    int query, member;  // member: of all query heads
+  };
+  static __device__ Row row_of(const Decoding &p, int row, int head) { return {row / p.group, head * p.group + row % p.group}; }
+  static __device__ std::int64_t place_of(const Decoding &p, const Place &tensor, const Sequence &s, int b, const Row &row) {
+    return (p.cu_seqlens_q != nullptr ? 0 : b * tensor.batch) + (s.q_first + row.query) * tensor.row + row.member * tensor.head;
+  }
+  static __device__ std::int64_t place_of_lse(const Decoding &p, const Sequence &s, int b, const Row &row) {
+    return p.cu_seqlens_q != nullptr
+               ? std::int64_t{row.member} * p.total_q + s.q_first + row.query
+               : (std::int64_t{b} * p.heads_k * p.group + row.member) * p.seqlen_q + row.query;
   }
 
   // Where a key is, or the nearest that there is.
@@ -214,35 +249,59 @@ struct DecodeKernel : Shape {
     }
   }
 
+  // What a warp has. Keys are those that any row sees; new ones are put away by the last rows, which see them all.
+  struct Work {
+    Sequence s;
+    std::int64_t q_of_lane;
+    int rows;         // may be none
+    int from, count;  // tiles: the first, and how many, each Warps after the one before
+    bool puts_away;
+  };
+  static __device__ Work work_of(const Decoding &p, int b, int first_row, const Row &row_of_lane, int warp) {
+    Work w;
+    const Sequence s = w.s = sequence_of(p, b);
+    w.q_of_lane = place_of(p, p.q, s, b, row_of_lane);
+    w.rows = min(kRows, s.queries * p.group - first_row);
+    const int shift = s.end - s.queries;
+    w.puts_away = p.seqlen_new != 0 && first_row + kRows >= s.queries * p.group;
+    int low = s.begin, high = s.end;
+    if (p.left >= 0) low = max(low, first_row / p.group + shift - p.left);
+    if (p.right >= 0) high = min(high, (first_row + w.rows - 1) / p.group + shift + p.right + 1);
+    if (w.puts_away) low = min(low, s.cached), high = s.end;
+    const int first_tile = low / Keys;
+    const int tiles = w.rows > 0 && high > low ? (high + Keys - 1) / Keys - first_tile : 0;
+    int begin = 0, end = tiles;
+    if (p.parts > 1) {
+      const int part = blockIdx.x, each = tiles / p.parts, rest = tiles - each * p.parts;
+      begin = tile_of(part, each, rest), end = tile_of(part + 1, each, rest);
+    }
+    w.from = first_tile + begin + warp;
+    w.count = max(0, end - begin - warp + Warps - 1) / Warps;
+    return w;
+  }
+
   static __device__ void run(const Decoding &p) {
     extern __shared__ __align__(128) unsigned char shared[];
     T *ring = reinterpret_cast<T *>(shared);
-    float *sums = reinterpret_cast<float *>(shared);  // when the ring is done
-    T *queries = reinterpret_cast<T *>(shared + Shape::kFront);
+    T *queries = reinterpret_cast<T *>(shared + Shape::kRing);
     float *largest = reinterpret_cast<float *>(queries + kRows * kPitch);  // (Warps + 1, kRows)
     float *weight = largest + (Warps + 1) * kRows;                        // likewise
 
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int part = blockIdx.x, b = blockIdx.z;
     const int head = blockIdx.y % p.heads_k, first_row = blockIdx.y / p.heads_k * kRows;
+    const Row row_of_lane = row_of(p, first_row + lane % kRows, head);
+    // What is known without a look at memory is worked out until the kernel before has ended.
+    const bool known = p.cu_seqlens_q == nullptr && p.used_k == nullptr && p.batch_index == nullptr && p.leftpad_k == nullptr;
+    Work work;
+    if (known) work = work_of(p, b, first_row, row_of_lane, warp);
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
-    const Sequence s = sequence_of(p, b);
-    const int rows = min(kRows, s.queries * p.group - first_row);  // may be none
-
-    // Keys that any row sees; new ones are put away by the last rows, which see them all.
-    const int shift = s.end - s.queries;
-    const bool puts_away = p.seqlen_new != 0 && first_row + kRows >= s.queries * p.group;
-    int low = s.begin, high = s.end;
-    if (p.left >= 0) low = max(low, first_row / p.group + shift - p.left);
-    if (p.right >= 0) high = min(high, (first_row + rows - 1) / p.group + shift + p.right + 1);
-    if (puts_away) low = min(low, s.cached), high = s.end;
-    const int first_tile = low / Keys;
-    const int tiles = rows > 0 && high > low ? (high + Keys - 1) / Keys - first_tile : 0;
-    const int from = first_tile + static_cast<int>(std::int64_t{tiles} * part / p.parts) + warp;
-    const int to = first_tile + static_cast<int>(std::int64_t{tiles} * (part + 1) / p.parts);
-    const int mine = to > from ? (to - from + Warps - 1) / Warps : 0;
+    if (!known) work = work_of(p, b, first_row, row_of_lane, warp);
+    const Sequence s = work.s;
+    const int rows = work.rows, from = work.from, mine = work.count, shift = s.end - s.queries;
+    const bool puts_away = work.puts_away;
 
     T *const my_ring = ring + warp * 2 * Ahead * kTile;
     const std::uint32_t my_address = shared_address(my_ring);
@@ -275,16 +334,13 @@ struct DecodeKernel : Shape {
       end_of_copies();
     };
 
-    for (int i = threadIdx.x; i < kRows * kChunks; i += kThreads) {
-      const int row = i / kChunks, chunk = i % kChunks;
-      const int query = (first_row + row) / p.group, member = (first_row + row) % p.group;
+#pragma unroll
+    for (int i = 0; i < kQueryCopies; ++i) {
+      const int index = threadIdx.x + i * kThreads, row = index / kChunks, chunk = index % kChunks;
+      if (row >= kRows) break;
       const bool there = row < rows && chunk < chunks;
-      const T *at = static_cast<const T *>(p.q.data);
-      if (there) {
-        at += (p.cu_seqlens_q != nullptr ? 0 : b * p.q.batch) + (s.q_first + query) * p.q.row +
-              (std::int64_t{head} * p.group + member) * p.q.head + chunk * 8;
-      }
-      copy_ahead(shared_address(queries + row * kPitch + chunk * 8), at, there);
+      const std::int64_t at = __shfl_sync(~0u, work.q_of_lane, row) + chunk * 8;
+      copy_ahead(shared_address(queries + row * kPitch + chunk * 8), static_cast<const T *>(p.q.data) + (there ? at : 0), there);
     }
     end_of_copies();
     find(0);
@@ -354,7 +410,7 @@ struct DecodeKernel : Shape {
         if (puts_away) put_away(p, s, p.k, slot, b, head, first_key, lane);
       }
 
-      float x[Eights][kBlocks][4] = {};
+      float x[Eights][kBlocks][4] = {}, other[Eights][kBlocks][4] = {};
 #pragma unroll
       for (int k = 0; k < Dim / 32; ++k) {
         std::uint32_t b_of_q[Eights][4];
@@ -375,7 +431,7 @@ struct DecodeKernel : Shape {
             load_matrices(a, k_slot + k_lane + (j * 16 * kPitch + k * 32 + i * 16) * 2);
 #pragma unroll
             for (int n = 0; n < Eights; ++n) {
-              Half<T>::multiply(x[n][j], a, b_of_q[n][2 * i], b_of_q[n][2 * i + 1]);
+              Half<T>::multiply(kTwoSums && i == 1 ? other[n][j] : x[n][j], a, b_of_q[n][2 * i], b_of_q[n][2 * i + 1]);
             }
           }
         }
@@ -392,6 +448,7 @@ struct DecodeKernel : Shape {
         for (int j = 0; j < kBlocks; ++j) {
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
+            if constexpr (kTwoSums) x[n][j][i] += other[n][j][i];
             x[n][j][i] = to_log2 * (to_cap > 0.0f ? tanh_of(x[n][j][i] * to_cap) : x[n][j][i]);
           }
         }
@@ -481,58 +538,47 @@ struct DecodeKernel : Shape {
       }
     }
     wait_for_copies<0>();
-    __syncthreads();
-    float *mine_of_sums = sums + warp * kRows * kSums;
+    __syncwarp();
+    float *const sums = reinterpret_cast<float *>(shared), *const mine_of_sums = sums + warp * kSumsApart;
 #pragma unroll
     for (int n = 0; n < Eights; ++n) {
-      float down[2];
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int row = n * 8 + lane % 4 * 2 + i;
-        float top = kLeast;
-#pragma unroll
-        for (int w = 0; w < Warps; ++w) top = fmaxf(top, largest[w * kRows + row]);
-        down[i] = exp2_of(m[n][i] - top);
-      }
 #pragma unroll
       for (int d = 0; d < Dim / 16; ++d) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const int row = n * 8 + lane % 4 * 2 + i % 2, column = d * 16 + i / 2 * 8 + lane / 4;
-          mine_of_sums[row * kSums + column] = o[n][d][i] * down[i % 2];
+          mine_of_sums[row * kSums + column] = o[n][d][i];
         }
       }
     }
-    for (int row = threadIdx.x; row < kRows; row += kThreads) {
-      float top = kLeast, sum = 0.0f;
-#pragma unroll
-      for (int w = 0; w < Warps; ++w) top = fmaxf(top, largest[w * kRows + row]);
-#pragma unroll
-      for (int w = 0; w < Warps; ++w) {
-        sum += weight[w * kRows + row] * exp2_of(largest[w * kRows + row] - top);
-      }
-      largest[Warps * kRows + row] = top;
-      weight[Warps * kRows + row] = sum;
-    }
     __syncthreads();
+    float top = kLeast, total = 0.0f, down[Warps];  // of the lane's row
+#pragma unroll
+    for (int w = 0; w < Warps; ++w) top = fmaxf(top, down[w] = largest[w * kRows + lane % kRows]);
+#pragma unroll
+    for (int w = 0; w < Warps; ++w) total += weight[w * kRows + lane % kRows] * (down[w] = exp2_of(down[w] - top));
     if (p.in_cluster) {
-      of_cluster(p, s, sums, largest + Warps * kRows, weight + Warps * kRows, rows, first_row, b, head);
+      if (threadIdx.x < kRows) largest[Warps * kRows + lane] = top, weight[Warps * kRows + lane] = total;
+      of_cluster(p, s, sums, largest + Warps * kRows, weight + Warps * kRows, down, rows, b, row_of_lane, lane);
       return;
     }
-    const int quarters = p.head_dim / 4;
-    for (int i = threadIdx.x; i < rows * quarters; i += kThreads) {
-      const int row = i / quarters, column = i % quarters * 4;
-      const float4 sum = of_warps(sums, row, column);
-      const float total = weight[Warps * kRows + row];
-      const float factor = total > 0.0f ? 1.0f / total : 0.0f;
-      if (p.parts == 1) {
-        deliver(p, s, row + first_row, b, head, column, sum, factor,
-                log_sum(largest[Warps * kRows + row], total));
+    const bool whole = p.parts == 1;
+    const float factor_of_lane = reciprocal(total);
+    const std::int64_t lse_at = (whole ? 0 : part * rows_of_lse(p)) + place_of_lse(p, s, b, row_of_lane);
+    const std::int64_t o_of_lane = whole ? place_of(p, p.o, s, b, row_of_lane) : lse_at * p.head_dim;
+    if (warp == 0 && lane < rows) (whole ? p.lse : p.lse_parts)[lse_at] = log_sum(top, total);
+#pragma unroll
+    for (int i = 0; i < kItems; ++i) {
+      const int index = threadIdx.x + i * kThreads, row = index / kQuarters, column = index % kQuarters * 4;
+      const float4 sum = of_warps(sums, down, row, column);
+      const float factor = __shfl_sync(~0u, factor_of_lane, row);
+      const std::int64_t at = __shfl_sync(~0u, o_of_lane, row) + column;
+      if (row >= rows || column >= p.head_dim) continue;
+      if (whole) {
+        write_four(static_cast<T *>(p.o.data) + at, sum, factor);
       } else {
-        const std::int64_t at = part * rows_of_lse(p) + row_of_lse(p, s, row + first_row, b, head);
-        *reinterpret_cast<float4 *>(p.o_parts + at * p.head_dim + column) =
+        *reinterpret_cast<float4 *>(p.o_parts + at) =
             make_float4(sum.x * factor, sum.y * factor, sum.z * factor, sum.w * factor);
-        if (column == 0) p.lse_parts[at] = log_sum(largest[Warps * kRows + row], total);
       }
     }
   }
@@ -548,13 +594,14 @@ struct DecodeKernel : Shape {
     }
   }
 
-  static __device__ float4 of_warps(const float *sums, int row, int column) {
+  // down: of the lane's row, by warps.
+  static __device__ float4 of_warps(const float *sums, const float (&down)[Warps], int row, int column) {
     float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll
     for (int w = 0; w < Warps; ++w) {
-      const float4 one =
-          *reinterpret_cast<const float4 *>(sums + (w * kRows + row) * kSums + column);
-      sum.x += one.x, sum.y += one.y, sum.z += one.z, sum.w += one.w;
+      const float by = __shfl_sync(~0u, down[w], row);
+      const float4 one = *reinterpret_cast<const float4 *>(sums + w * kSumsApart + row * kSums + column);
+      sum.x += by * one.x, sum.y += by * one.y, sum.z += by * one.z, sum.w += by * one.w;
     }
     return sum;
   }
@@ -568,68 +615,52 @@ struct DecodeKernel : Shape {
            (p.cu_seqlens_q != nullptr ? std::int64_t{p.total_q} : std::int64_t{p.batch} * p.seqlen_q);
   }
 
-  static __device__ std::int64_t row_of_lse(const Decoding &p, const Sequence &s, int row, int b,
-                                            int head) {
-    const int query = row / p.group;
-    const std::int64_t member = std::int64_t{head} * p.group + row % p.group;
-    return p.cu_seqlens_q != nullptr
-               ? member * p.total_q + s.q_first + query
-               : (std::int64_t{b} * p.heads_k * p.group + member) * p.seqlen_q + query;
-  }
-
-  static __device__ void deliver(const Decoding &p, const Sequence &s, int row, int b, int head,
-                                 int column, const float4 &sum, float factor, float lse) {
-    const int query = row / p.group;
-    T *at = static_cast<T *>(p.o.data) + (p.cu_seqlens_q != nullptr ? 0 : b * p.o.batch) +
-            (s.q_first + query) * p.o.row +
-            (std::int64_t{head} * p.group + row % p.group) * p.o.head + column;
-    uint2 packed;
-    packed.x = Half<T>::pack(sum.x * factor, sum.y * factor);
-    packed.y = Half<T>::pack(sum.z * factor, sum.w * factor);
-    *reinterpret_cast<uint2 *>(at) = packed;
-    if (column == 0) p.lse[row_of_lse(p, s, row, b, head)] = lse;
-  }
-
-  // Blocks of a cluster share its rows among them.
-  static __device__ void of_cluster(const Decoding &p, const Sequence &s, float *sums,
-                                    const float *top, const float *total, int rows, int first_row,
-                                    int b, int head) {
+  // Blocks of a cluster share its rows among them. A lane has one of them, of all parts.
+  static __device__ void of_cluster(const Decoding &p, const Sequence &s, float *sums, const float *top,
+                                    const float *total, const float (&down)[Warps], int rows, int b,
+                                    const Row &row_of_lane, int lane) {
 #if __CUDA_ARCH__ >= 900
-    const int quarters = p.head_dim / 4;
-    for (int i = threadIdx.x; i < rows * quarters; i += kThreads) {
-      const int row = i / quarters, column = i % quarters * 4;
-      *reinterpret_cast<float4 *>(sums + row * kSums + column) = of_warps(sums, row, column);
+#pragma unroll
+    for (int i = 0; i < kItems; ++i) {
+      const int index = threadIdx.x + i * kThreads, row = index / kQuarters, column = index % kQuarters * 4;
+      *reinterpret_cast<float4 *>(sums + row * kSums + column) = of_warps(sums, down, row, column);
     }
     cluster_arrive();
     cluster_wait();
-    const std::uint32_t top_address = shared_address(top), total_address = shared_address(total);
+    const std::uint32_t top_address = shared_address(top + lane % kRows), total_address = shared_address(total + lane % kRows);
     const std::uint32_t sums_address = shared_address(sums);
-    for (int i = part_of_threads(p); i < rows * quarters; i += kThreads * p.parts) {
-      const int row = i / quarters, column = i % quarters * 4;
-      float most = kLeast;
-#pragma unroll 4
-      for (int part = 0; part < p.parts; ++part) {
-        most = fmaxf(most, read_in_cluster(address_in(top_address + row * 4, part)));
-      }
+    float most = kLeast, all = 0.0f, weights[kMostInCluster];
+#pragma unroll
+    for (int part = 0; part < kMostInCluster; ++part) {
+      weights[part] = part < p.parts ? read_in_cluster(address_in(top_address, part)) : kLeast;
+      most = fmaxf(most, weights[part]);
+    }
+#pragma unroll
+    for (int part = 0; part < kMostInCluster; ++part) {
+      weights[part] = exp2_of(weights[part] - most);
+      if (part < p.parts) all += weights[part] * read_in_cluster(address_in(total_address, part));
+    }
+    const float factor_of_lane = reciprocal(all);
+    const std::int64_t o_of_lane = place_of(p, p.o, s, b, row_of_lane);
+    if (blockIdx.x == 0 && threadIdx.x < kRows && lane < rows) p.lse[place_of_lse(p, s, b, row_of_lane)] = log_sum(most, all);
+    for (int i = blockIdx.x * kThreads + threadIdx.x; i < kRows * kQuarters; i += kThreads * p.parts) {
+      const int row = i / kQuarters, column = i % kQuarters * 4;
       float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-      float all = 0.0f;
-#pragma unroll 4
-      for (int part = 0; part < p.parts; ++part) {
-        const float down = exp2_of(read_in_cluster(address_in(top_address + row * 4, part)) - most);
-        const float4 one = read4_in_cluster(address_in(sums_address + (row * kSums + column) * 4, part));
-        all += down * read_in_cluster(address_in(total_address + row * 4, part));
-        sum.x += down * one.x, sum.y += down * one.y, sum.z += down * one.z, sum.w += down * one.w;
+#pragma unroll
+      for (int part = 0; part < kMostInCluster; ++part) {
+        const float by = __shfl_sync(~0u, weights[part], row);
+        if (part < p.parts) {
+          const float4 one = read4_in_cluster(address_in(sums_address + (row * kSums + column) * 4, part));
+          sum.x += by * one.x, sum.y += by * one.y, sum.z += by * one.z, sum.w += by * one.w;
+        }
       }
-      deliver(p, s, row + first_row, b, head, column, sum, all > 0.0f ? 1.0f / all : 0.0f,
-              log_sum(most, all));
+      const float factor = __shfl_sync(~0u, factor_of_lane, row);
+      const std::int64_t at = __shfl_sync(~0u, o_of_lane, row) + column;
+      if (row < rows && column < p.head_dim) write_four(static_cast<T *>(p.o.data) + at, sum, factor);
     }
     cluster_arrive();
     cluster_wait();
 #endif
-  }
-
-  static __device__ int part_of_threads(const Decoding &p) {
-    return blockIdx.x * kThreads + threadIdx.x;
   }
 };
 
@@ -682,12 +713,7 @@ __device__ void combine_decoded(const Decoding &p) {
     const float4 one = sums[i * columns + column];
     sum.x += one.x, sum.y += one.y, sum.z += one.z, sum.w += one.w;
   }
-  const float factor = total > 0.0f ? 1.0f / total : 0.0f;
-  uint2 packed;
-  packed.x = Half<T>::pack(sum.x * factor, sum.y * factor);
-  packed.y = Half<T>::pack(sum.z * factor, sum.w * factor);
-  reinterpret_cast<uint2 *>(static_cast<T *>(p.o.data) + b * p.o.batch + row * p.o.row +
-                            head * p.o.head)[column] = packed;
+  write_four(static_cast<T *>(p.o.data) + b * p.o.batch + row * p.o.row + head * p.o.head + column * 4, sum, reciprocal(total));
   if (column == 0) p.lse[at] = total > 0.0f ? top + __logf(total) : __int_as_float(0x7f800000);
 }
 
@@ -695,7 +721,7 @@ __device__ void combine_decoded(const Decoding &p) {
 
 // clang, which compiles the host side, needs their names and parameters only.
 template <typename T, typename Shape>
-__global__ void __launch_bounds__(Shape::kThreads) decode_kernel(const __grid_constant__ Decoding p) {
+__global__ void __launch_bounds__(Shape::kThreads, Shape::kRoom) decode_kernel(const __grid_constant__ Decoding p) {
 #ifdef __CUDACC__
   DecodeKernel<T, Shape>::run(p);
 #endif

@@ -49,6 +49,8 @@ struct Decoding {
   bool in_cluster;  // the parts are blocks of one cluster, which combines them
 };
 
+constexpr std::int32_t kMostInCluster = 8;  // parts, of any GPU (CUDA C++ Programming Guide, thread block clusters)
+
 // The widest tile of rows that there is a kernel for.
 constexpr std::int32_t most_rows(std::int32_t head_dim) { return head_dim <= 128 ? 32 : 16; }
 

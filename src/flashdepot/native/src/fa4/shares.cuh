@@ -8,6 +8,8 @@
 // is worked out until then, and lanes share what is the same for all columns of a row.
 #pragma once
 
+#include <type_traits>
+
 #include "fa4/decode.cuh"
 #include "fa4/shares.h"
 
@@ -67,8 +69,7 @@ __device__ inline void copy_box(std::uint32_t to, const CUtensorMap *map, std::u
       : "memory");
 }
 
-// The first tile of a block, and the block that has a tile.
-__device__ inline int tile_of(int block, int each, int rest) { return block * each + min(block, rest); }
+// The block that has a tile.
 __device__ inline int block_of(int tile, int each, int rest) {
   const int longer = rest * (each + 1);
   return tile < longer ? tile / (each + 1) : rest + (tile - longer) / each;
@@ -83,9 +84,6 @@ __device__ inline void await(const unsigned long long *flag, unsigned long long 
     asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(seen) : "l"(flag) : "memory");
   } while (seen != tag);
 }
-
-// Or 0; off by an ulp of the float.
-__device__ inline float reciprocal(float total) { return total > 0.0f ? __fdividef(1.0f, total) : 0.0f; }
 
 // WholeHeads: those of a block may be a grid apart, of sequences that differ too. Even shares are compiled without (benchmarks/fa4.md).
 template <typename T, int Dim, bool WholeHeads>
@@ -116,10 +114,7 @@ struct ShareKernel : ShareShape<Dim> {
     const bool packed = p.cu_seqlens_q != nullptr;
     const int first = head * p.group;
     T *at = static_cast<T *>(p.o.data) + (packed ? q_first * p.o.row : b * p.o.batch) + first * p.o.head + item.o;
-    uint2 both;
-    both.x = Half<T>::pack(sum.x * factor, sum.y * factor);
-    both.y = Half<T>::pack(sum.z * factor, sum.w * factor);
-    *reinterpret_cast<uint2 *>(at) = both;
+    write_four(at, sum, factor);
     if (item.column == 0) {
       const std::int64_t member = first + item.member;
       p.lse[packed ? member * p.total_q + q_first + item.query
@@ -375,10 +370,11 @@ struct ShareKernel : ShareShape<Dim> {
     const int end = share.end, block = blockIdx.x;
     Cursor cur = share.first;
 
-    const auto read_q = [&](std::uint32_t (&to)[Dim / 16][2], const Cursor &c) {
+    // first: the first tile of the warp that it might have of this head. Without one it needs no queries.
+    const auto read_q = [&](std::uint32_t (&to)[Dim / 16][2], const Cursor &c, int first) {
       const T *at = static_cast<const T *>(p.q.data) + (p.cu_seqlens_q != nullptr ? c.q_first * p.q.row : c.b * p.q.batch) +
                     std::int64_t{c.head} * p.group * p.q.head + q_of_row;
-      const bool there = c.b < p.batch && my_row < c.queries * p.group;
+      const bool there = first < min(end, c.end()) && my_row < c.queries * p.group;
 #pragma unroll
       for (int k = 0; k < Dim / 16; ++k) {
 #pragma unroll
@@ -403,14 +399,14 @@ struct ShareKernel : ShareShape<Dim> {
     bool joins = false;
     int t = warp, slot = warp;
     std::uint32_t parity = 0;
-    read_q(q, cur);
+    read_q(q, cur, t);
     for (;;) {  // a head
       const int until = min(end, cur.end());
       Cursor coming = cur;
       std::uint32_t q_coming[Dim / 16][2];
       if (until < end) {
         move_on(shares, coming, share.shared);
-        read_q(q_coming, coming);
+        read_q(q_coming, coming, t + max(0, until - t + Warps - 1) / Warps * Warps);
       }
       float o[Dim / 16][4] = {};
       float m[2] = {kLeast, kLeast}, l[2] = {0.0f, 0.0f};
@@ -491,27 +487,31 @@ struct ShareKernel : ShareShape<Dim> {
         }
 
         wait_for_bytes(full + 8, parity);
-        if (first_key + Keys > cur.length) {  // what is behind the last value may be anything, and weighs nothing
-          for (int i = lane; i < Keys * Dim / 8; i += 32) {
-            const int row = i / (Dim / 8), chunk = i % (Dim / 8);
-            if (first_key + row >= cur.length) {
-              asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(v_slot + chunk / 8 * Keys * 128 + row * 128 +
-                                                                            chunk % 8 * 16),
-                           "r"(0)
-                           : "memory");
+        const auto add_values = [&](auto is_last) {
+#pragma unroll
+          for (int j = 0; j < kBlocks; ++j) {
+            std::uint32_t there[2];  // what is behind the last value may be anything, and weighs nothing
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+              const int left = cur.length - (first_key + j * 16 + i * 8 + lane % 4 * 2);
+              there[i] = left > 1 ? ~0u : left > 0 ? 0xffffu : 0u;
+            }
+#pragma unroll
+            for (int d = 0; d < Dim / 16; ++d) {
+              std::uint32_t a[4];
+              load_matrices_turned(a, v_slot + d / 4 * Keys * 128 + j * 2048 + v_lane[d % 4]);
+              if constexpr (decltype(is_last)::value) {
+#pragma unroll
+                for (int i = 0; i < 4; ++i) a[i] &= there[i / 2];
+              }
+              Half<T>::multiply(o[d], a, weights[j][0], weights[j][1]);
             }
           }
-          asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-          __syncwarp();
-        }
-#pragma unroll
-        for (int j = 0; j < kBlocks; ++j) {
-#pragma unroll
-          for (int d = 0; d < Dim / 16; ++d) {
-            std::uint32_t a[4];
-            load_matrices_turned(a, v_slot + d / 4 * Keys * 128 + j * 2048 + v_lane[d % 4]);
-            Half<T>::multiply(o[d], a, weights[j][0], weights[j][1]);
-          }
+        };
+        if (first_key + Keys > cur.length) {
+          add_values(std::true_type{});
+        } else {
+          add_values(std::false_type{});
         }
         // An arrival overtakes loads of matrices that wait for others' stores: without this the next tile was written over what
         // they had yet to read (benchmarks/fa4.md).
@@ -735,9 +735,11 @@ __device__ void join_shares(const Shares &shares) {
     const float4 one = sums[i * kColumns + column];
     sum.x += one.x, sum.y += one.y, sum.z += one.z, sum.w += one.w;
   }
-  Kernel::Rows::deliver(p, {q_first, 0, 0, queries, 0, 0, 0}, row, b, head, column * 4, sum,
-                        total > 0.0f ? 1.0f / total : 0.0f,
-                        total > 0.0f ? top + __logf(total) : __int_as_float(0x7f800000));
+  using Rows = typename Kernel::Rows;
+  const typename Rows::Sequence sequence{q_first, 0, 0, queries, 0, 0, 0};
+  const typename Rows::Row of_all = Rows::row_of(p, row, head);
+  write_four(static_cast<T *>(p.o.data) + Rows::place_of(p, p.o, sequence, b, of_all) + column * 4, sum, reciprocal(total));
+  if (column == 0) p.lse[Rows::place_of_lse(p, sequence, b, of_all)] = total > 0.0f ? top + __logf(total) : __int_as_float(0x7f800000);
 }
 
 #endif
