@@ -20,6 +20,7 @@ MARCH = "cc1plus: note: valid arguments to '-march=' switch are: nocona znver1 n
     ("file", "text", "command", "log", "said"),
     [
         ("requirements.txt", "einops\ntriton==2.1.0\n", "python.exe -m pip install -r requirements.txt", "ERROR: Could not find a version that satisfies the requirement triton==2.1.0 (from versions: none)\n", "requirements.txt, line 2: write   triton-windows "),
+        ("Hi3DGen/requirements.txt", "einops\ntriton\n", "python.exe -m pip install -r Hi3DGen/requirements.txt", "ERROR: Could not find a version that satisfies the requirement triton (from versions: none)\n", "Hi3DGen/requirements.txt, line 2: write   triton-windows "),
         ("requirements.txt", "triton==3.1.0\n", "uv pip install --python-platform x86_64-pc-windows-msvc -r requirements.txt", "error: No solution found when resolving dependencies\n  cause: Because triton==3.1.0 has no wheels with a matching platform tag (e.g., `win_amd64`) and you require triton==3.1.0, we can conclude\n", "requirements.txt, line 1: write   triton-windows "),
         ("requirements.txt", "triton==3.0.0\n", "pip install -r requirements.txt", "ERROR: Could not find a version that satisfies the requirement triton==3.0.0 (from versions: none)\n", "sed -i.bak '1s|.*|triton-windows|' requirements.txt"),
         ("requirements.txt", "apex==0.1\n", "pip install -r requirements.txt", "ERROR: Could not find a version that satisfies the requirement apex==0.1 (from versions: 0.9.8.dev0, 0.9.10.dev0)\n", "sed -i.bak '1s|.*|git+https://github.com/NVIDIA/apex|' requirements.txt"),
