@@ -238,6 +238,15 @@ def test_what_is_installed_is_for_the_python_that_failed_and_by_the_installer_th
     assert "gone" not in elsewhere
 
 
+def test_a_log_without_a_command_is_of_the_portable_folders_own_python(tmp_path: Path) -> None:
+    make_environment(tmp_path / "python_embeded", pip=True)
+    log = "ModuleNotFoundError: No module named 'transformers'\n"
+    assert carried(log, "", NO_ENVIRONMENT, tmp_path).startswith(
+        "python_embeded/bin/python -m pip install transformers"
+    )
+    assert "python_embeded" not in carried(log, "pip install x", NO_ENVIRONMENT, tmp_path)
+
+
 def test_a_variable_that_names_no_compiler_is_unset_and_the_toolkit_that_is_there_named(tmp_path: Path) -> None:
     make_environment(tmp_path / "env", pip=True)
     nvcc = tmp_path / "env/lib/python3.11/site-packages/nvidia/cu13/bin/nvcc"

@@ -69,6 +69,8 @@ _NEAREST = "the nearest "
 _OF_A_BUILD = re.compile(r"pip-build-env|builds-v0|/archive-v0/|/pip-")
 """Environments that an installer makes for one build."""
 _NAMED = re.compile(r"(?:^| )((?:\S*/)?bin)/[a-z][\w.-]*(?= |$)")
+_PORTABLE = ("python_embeded/python.exe", "python_embeded/bin/python")
+"""The Python of ComfyUI's portable folder, which has no other."""
 _OPTION = re.compile(r" (?:--python|-p)[ =](\S*/\S+)")
 _SYSTEM = re.compile(r"\buv pip .*--system\b")
 _MAKES = re.compile(r"\b(?:uv venv|python3? -m venv|conda create)\b|-m ensurepip")
@@ -142,6 +144,7 @@ class UserShell:
         """The interpreter that the failed command or the log names, where it is there and not the active one; else empty."""
         named = [*_OPTION.findall(self.command), *(f"{folder}/python" for folder in _NAMED.findall(self.command))]
         named += [f"{prefix}/bin/python"] if prefix and not _OF_A_BUILD.search(prefix) else []
+        named += [] if self.command else _PORTABLE
         here = (path for name in named for path in (name, f"{name}/bin/python") if "python" in path.rpartition("/")[2])
         found = next((path for path in here if self.files.find(glob.escape(path))), "")
         python = self.host.python if self.host else None
