@@ -19,8 +19,8 @@ from flashdepot.diagnose.explain.places import Places
 from flashdepot.diagnose.explain.project import ALIKE, HARMLESS, filled, most_alike
 
 _REQUIREMENTS = ("*.in", "requirements*.txt", "requirements/*.txt")
-_ASKED = (*_REQUIREMENTS, "pyproject.toml", "setup.py", "setup.cfg", "environment*.y*ml")
-"""Those that name the packages to install."""
+_OTHER_LISTS = ("pyproject.toml", "setup.py", "setup.cfg", "environment*.y*ml")
+"""What else names the packages to install."""
 _NEARLY = 1.8
 """How much a name that nothing lists must be like another, of 2: by what they have in common and by how they begin."""
 _LISTED = 6
@@ -42,6 +42,16 @@ class Edits(Places):
         name, _, given = how.partition(" ")
         return str(getattr(self, f"_{name}")(given, groups))
 
+    @property
+    def requirements(self) -> tuple[str, ...]:
+        """The files of requirements: those that the failed command names, then those that projects have."""
+        return (*re.findall(r" (?:-r|--requirements?)[ =]?(\S+)", self.failed), *_REQUIREMENTS)
+
+    @property
+    def lists(self) -> tuple[str, ...]:
+        """The files that name the packages to install."""
+        return (*self.requirements, *_OTHER_LISTS)
+
     def required(self, command: str) -> str:
         """A command that installs one package as a change of the file, or of the failed command, that asks for another release of it."""
         code, mark, remark = command.partition("   # ")
@@ -49,11 +59,10 @@ class Edits(Places):
         installs = _OF_A_PROJECT.search(self.failed) or (not self.failed and {"PIP", "UV"} & self.shell.tools)
         if not found or "THE_" in code or not installs:
             return command
-        named = re.findall(r" -r ?(\S+)", self.failed)
         if re.match(r"uv (?:run|sync|lock)\b", self.failed) and self.files.find("pyproject.toml"):
             newer = f" --upgrade-package {found['name']}" if " -U " in code else ""
             command = f"uv add {shlex.quote(found['name'] + (found['spec'] or ''))}{newer}{mark}{remark}"
-        own = self.written(_bounded(found["name"]), rf"\g<name>{found['spec'] or ''}", remark, (*named, *_ASKED))
+        own = self.written(_bounded(found["name"]), rf"\g<name>{found['spec'] or ''}", remark, self.lists)
         return own or command
 
     def _swap(self, given: str, groups: Mapping[str, str]) -> str:
@@ -106,12 +115,12 @@ class Edits(Places):
         if "Windows" in why and self.shell.elsewhere:
             return ""
         asked = re.compile(rf"(?<![\w./=-]){re.escape(groups['name'])}(?:\s*[<>=!~][^'\";#\s]*)?(?=[\s'\";,#]|$)")
-        return self.written(asked, new, f"{groups['name']} {why}", _ASKED)
+        return self.written(asked, new, f"{groups['name']} {why}", self.lists)
 
     def _drop(self, _given: str, groups: Mapping[str, str]) -> str:
         """A requirements file without a package that no index has."""
         asked = re.compile(rf"^{_any_spelling(groups['name'])}\b(?![-.\w]).*$", re.IGNORECASE)
-        found = next((line for line in self.lines(_REQUIREMENTS) if asked.match(line[2])), None)
+        found = next((line for line in self.lines(self.requirements) if asked.match(line[2])), None)
         remark = f"no index has {groups['name']}: without it; where another has it: --extra-index-url, or its repository, {groups['name']} @ git+"
         return self.replaced(found[0], found[1], "", remark) if found else ""
 
@@ -216,7 +225,7 @@ class Edits(Places):
             _bounded(groups["name"]),
             r"\g<name>",
             f"{groups['name']}{groups.get('spec', '')} is what the others do not agree with",
-            _ASKED,
+            self.lists,
         )
 
     def _marker(self, given: str, groups: Mapping[str, str]) -> str:
@@ -226,7 +235,7 @@ class Edits(Places):
         marker = f"; sys_platform {sign} '{system}'"
         asked = re.compile(rf"^\s*{_any_spelling(groups['name'])}(?![\w-])[^'\"#;\n]*", re.IGNORECASE)
         within = re.compile(rf"(?<=['\"]){_any_spelling(groups['name'])}(?![\w-])[^'\"#;\n]*(?=['\"])", re.IGNORECASE)
-        for place, number, line in self.lines(_ASKED) if system else ():
+        for place, number, line in self.lines(self.lists) if system else ():
             found = (within if place.endswith(".toml") else asked).search(line)
             if found and ";" not in line:
                 mark = marker.replace("'", '"') if line[found.start() - 1 : found.start()] == "'" else marker
@@ -298,7 +307,7 @@ class Edits(Places):
         if not meant or is_published(name.replace("-", "_")):
             return ""
         asked = re.compile(rf"(?<![\w.-]){re.escape(name)}(?![\w-])")
-        return self.written(asked, meant, f"there is no {name}, and this", (*_ASKED, "*.sh"))
+        return self.written(asked, meant, f"there is no {name}, and this", (*self.lists, "*.sh"))
 
     def _constraint(self, _given: str, groups: Mapping[str, str]) -> str:
         """The failed command of uv's with a bound that it says itself."""

@@ -25,8 +25,6 @@ _OWN = (
 """The files that say how a project is installed and built, from the folder of the failed command on."""
 _COMPILES = re.compile(r"(?:\S*/)?(?:g\+\+|gcc|c\+\+|clang\+\+|nvcc|ld)\s")
 """A command that a file says more often than a person does: the file is changed where it has what is wrong."""
-_REQUIREMENTS = re.compile(r"(?<= )(?:-r|--requirements?)[ =]?((?:(?!\.\.)[\w@+.-]+/)*[\w@+.-]+)(?= |$)")
-"""The files of requirements, below this folder, that a command names."""
 
 HARMLESS = re.compile(r"[\w@%+=:,./~-]+")
 """A name, of a log or of a file, that a shell takes for one word and nothing else."""
@@ -68,10 +66,8 @@ class ProjectFiles:
         return typed
 
     def lines(self, patterns: Sequence[str]) -> Iterator[tuple[str, int, str]]:
-        """Each line of those files that is not a comment, with the file and its number; first of that which ``-r`` names."""
-        asked = _REQUIREMENTS.findall(self.failed) if "requirements*.txt" in patterns else ()
-        found = (path for pattern in patterns for path in self.files.find(pattern))
-        for place in dict.fromkeys((*asked, *found)):
+        """Each line of those files that is not a comment, with the file and its number."""
+        for place in dict.fromkeys(path for pattern in patterns for path in self.files.find(pattern)):
             lines = enumerate(self.files.text(place).splitlines(), 1)
             yield from ((place, number, line) for number, line in lines if not line.lstrip().startswith("#"))
 

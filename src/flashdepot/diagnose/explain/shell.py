@@ -51,8 +51,8 @@ class Files:
         return False
 
     def text(self, path: str) -> str:
-        """What is in a file; empty where it cannot be read."""
-        return text_of(Path(path)) if self.here else ""
+        """What is in a file; empty where it cannot be read, or is a device, which a log may name and which may have no end."""
+        return text_of(Path(path)) if self.here and Path(path).is_file() else ""
 
     @property
     def variables(self) -> Mapping[str, str]:

@@ -53,10 +53,10 @@ class Supply:
     @property
     def first(self) -> bool:
         """Whether the answer says why it failed: what was asked for has no wheel for this Python and system, and may have others."""
-        project = self.project
-        if not project.exists or self._is_there or self._elsewhere:
-            return not project.exists and not self._elsewhere
-        return bool(self.pythons) or (not self.built and bool(project.newest(self.here)))
+        if self._is_there or self._elsewhere:
+            return False
+        other_release = not self.built and bool(self.project.newest(self.here))
+        return not self.project.exists or bool(self.pythons) or other_release
 
     @property
     def decides(self) -> bool:
@@ -96,8 +96,10 @@ class Supply:
         code, project = code_of(command), self.project
         name = rf"(?<![\w/.-]){re.escape(self.asked.name).replace('-', '[-_.]')}(?![\w/-]|\.\w)"
         asks = bool(_INSTALLS.search(code) and re.search(name, code, re.IGNORECASE))
-        if self._elsewhere or not project.exists or self._is_there or project.has_source(self.asked.spec):
-            return asks and not project.exists and not self._elsewhere
+        if not project.exists:
+            return asks and not self._elsewhere
+        if self._elsewhere or self._is_there or project.has_source(self.asked.spec):
+            return False
         python = _WITH_PYTHON.search(code)
         found = not self.here.python or project.newest(self.here) or project.newest_source(self.here)
         return (asks and not found) or bool(python and self.pythons and int(python[1]) not in self.pythons)
@@ -124,10 +126,8 @@ class Supply:
 
     def _with_python(self, edits: Edits) -> str:
         """The same with another Python, where the project's own files leave it."""
-        python, allowed = (
-            chosen(self.pythons, self.here.python),
-            _BOUNDS.search(self.shell.files.text("pyproject.toml")),
-        )
+        python = chosen(self.pythons, self.here.python)
+        allowed = _BOUNDS.search(self.shell.files.text("pyproject.toml"))
         if not python or (allowed and not holds(allowed["bounds"], f"{python}.30")):
             return ""
         if "POETRY" in self.shell.tools:
