@@ -1,14 +1,16 @@
 """A log is read line by line, whatever program, system or end of lines it comes from."""
 
 import io
+import os
 import tracemalloc
+from pathlib import Path
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from doctor.logs import classes, look
-from flashdepot.diagnose.explain import explain
+from flashdepot.diagnose.explain import Files, explain
 from flashdepot.diagnose.explain.lines import read_chunks, strip_prefixes
 from flashdepot.diagnose.explain.pattern import Screen
 
@@ -114,3 +116,16 @@ def test_a_text_is_present_exactly_where_it_is(pieces: list[str], data: st.DataO
 def test_no_bytes_make_it_crash_or_claim(data: bytes) -> None:
     assume(b"git-lfs" not in data)  # hypothesis tries words of the code under test, and a pointer is one
     assert explain(io.BytesIO(data)).findings == ()
+
+
+def test_a_device_that_a_log_names_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(path: Path) -> str:
+        assert str(path) != os.devnull, "read as a file, and /dev/zero has no end"
+        return ""
+
+    monkeypatch.setattr("flashdepot.diagnose.explain.shell.text_of", read)
+    log = f"$ pip install -r {os.devnull}\nERROR: Could not find a version that satisfies the requirement numpy==99 (from versions: 1.0, 2.0)\n"
+    files = Files(here=True)
+    assert files.text(os.devnull) == ""
+    monkeypatch.setattr(files, "find", lambda pattern: [pattern] if pattern == os.devnull else [])
+    assert explain(io.BytesIO(log.encode()), files=files).findings[0].id == "version-not-published"

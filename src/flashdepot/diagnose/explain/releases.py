@@ -15,7 +15,8 @@ import msgspec
 from flashdepot.diagnose.explain.machine import known_names
 from flashdepot.diagnose.explain.match import RuleOutcome
 from flashdepot.diagnose.explain.piece import Hit
-from flashdepot.diagnose.explain.steps import FILES, OF_PYTHON, Step
+from flashdepot.diagnose.explain.requested import Requested, in_words
+from flashdepot.diagnose.explain.steps import OF_PYTHON, Step
 from flashdepot.errors import UsageError
 from flashdepot.model.target import Platform, Version
 from flashdepot.model.wheel import (
@@ -43,35 +44,7 @@ PYTHONS = range(6, NEWEST + 1)
 """The minor releases of Python 3 that people run (python.org, 2026-11)."""
 _USUAL = 12
 """The minor release of Python 3 that most packages of the field have wheels for (PyPI, 2026-11)."""
-_SPEC = r"(?:[<>=!~]=?=? ?v?\d[\w.*+!]*(?:, ?[<>=!~]=?=? ?v?\d[\w.*+!]*)*)"
-_NAME = r"(?P<{0}>[A-Za-z][\w.-]*?)(?:\[[\w,.-]*\])?"
-_OF_A_RESOLVER = tuple(
-    re.compile(pattern.replace("NAME", _NAME.format("name")).replace("SPEC", f"(?P<spec>{_SPEC})"))
-    for pattern in (
-        r"(?:satisfies the requirement|No matching distribution found for) NAMESPEC?(?=[\s;,(]|$)",
-        r"(?:installation candidates for|matching version of package) NAME \((?P<version>[\w.+!]+)\)",
-        r"matching version of package NAME \(SPEC\)",
-        r"[Bb]ecause NAMESPEC? (?:has|have) no (?:usable )?wheels",
-        r"Distribution [`']NAMESPEC @ registry",
-        r"(?:[Bb]ecause|and) NAME was not found in the package registry",
-        r"[Tt]here (?:is|are) no versions? (?:of|for) NAME(?: \()?SPEC?(?=[\s,)])",
-        r"(?:you require|project depends on|requirements? on) NAMESPEC(?=[\s,])",
-        r"(?:[Bb]ecause|and) NAMESPEC depends on Python\b",
-        r"Package [`']NAME[`'] requires a different Python",
-    )
-)
-"""How an installer says which project it asked an index for."""
 _WHEEL = re.compile(r"(?:^|[\s/'\"`])([A-Za-z][\w.]*-\d[^\s/'\"`]*?\.whl)\b")
-
-
-class Requested(msgspec.Struct, frozen=True):
-    """A project by its name on an index, and the releases of it that were asked for (PEP 440)."""
-
-    name: str
-    spec: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.name}{self.spec}"
 
 
 class IndexQuestion(msgspec.Struct, frozen=True):
@@ -195,8 +168,8 @@ def question(asked: Sequence[Requested], outcome: RuleOutcome, index: str) -> In
     """What may be sent to an index: a name that is not of a known package only where an installer asked for it."""
     names = dict.fromkeys(one.name for one in asked)
     public = tuple(name for name in names if name in _public())
-    said = {one.name for line in outcome.errors for one in _in_words(line.text)} | {*outcome.asked}
-    said |= {one.name for hit in outcome.hits for one in _in_words(hit.line.text)}
+    said = {one.name for line in outcome.errors for one in in_words(line.text)} | {*outcome.asked}
+    said |= {one.name for hit in outcome.hits for one in in_words(hit.line.text)}
     return IndexQuestion(public, tuple(name for name in names if name in said and name not in public), index)
 
 
@@ -223,7 +196,7 @@ def _public() -> frozenset[str]:
 def asked_for(hit: Hit, outcome: RuleOutcome) -> Requested | None:
     """What an installer asked an index for, or was building of it, when it came to that line; or the wheel that the line names."""
     for text in (hit.line.text, *(line.text for line in outcome.errors)) if hit.rule.unasked else ():
-        if found := next(iter(_in_words(text)), None):
+        if found := next(iter(in_words(text)), None):
             return found
     if hit.rule.unasked and (file := _WHEEL.search(hit.line.text)):
         try:
@@ -246,15 +219,6 @@ def _of_step(step: Step, outcome: RuleOutcome) -> Requested | None:
     if name in _OF_SOURCE or name not in outcome.asked:
         return None
     return Requested(name, f"=={step.version}" if re.fullmatch(r"\d[\w.]*", step.version) else outcome.asked[name])
-
-
-def _in_words(text: str) -> Iterable[Requested]:
-    """What a resolver's words name."""
-    for pattern in _OF_A_RESOLVER:
-        if (found := pattern.search(text)) and not found["name"].endswith(FILES):
-            said = found.groupdict()
-            spec = (said.get("spec") or "").replace(" ", "")
-            yield Requested(canonical_name(said["name"]), f"=={said['version']}" if said.get("version") else spec)
 
 
 @lru_cache(maxsize=4096)

@@ -17,7 +17,8 @@ from pathlib import Path
 
 from flashdepot.diagnose.explain.command import code_of, for_windows, is_command
 from flashdepot.diagnose.explain.match import RuleOutcome
-from flashdepot.diagnose.explain.releases import IndexPages, Requested
+from flashdepot.diagnose.explain.releases import IndexPages
+from flashdepot.diagnose.explain.requested import Requested
 from flashdepot.files.disk import text_of
 from flashdepot.model.host import HostRecord
 from flashdepot.model.target import Platform

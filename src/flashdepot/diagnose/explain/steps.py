@@ -19,6 +19,7 @@ import re2
 
 from flashdepot.diagnose.explain.lines import Chunk, begin_of_line, end_of_line
 from flashdepot.diagnose.explain.pattern import PIECES, Pattern
+from flashdepot.diagnose.explain.requested import BUILT_BY_UV, FILES, FROM_INDEX, package_in, requirements_in
 from flashdepot.files.documents import read_toml
 from flashdepot.model.wheel import canonical_name
 
@@ -164,7 +165,7 @@ class Story:
         elif (mark := _mark(line)) is not None:
             step, back = mark
             now = self._step
-            self._ask(_FROM_INDEX.match(line) or (_BUILT_BY_UV.match(line) if step.tool == "uv" else None))
+            self._ask(FROM_INDEX.match(line) or (BUILT_BY_UV.match(line) if step.tool == "uv" else None))
             if back and now is not None and now.tool == "python" and not (now.command or now.installer):
                 now.phase, now.installer, now.package, now.version = step.phase, step.tool, step.package, step.version
             if step.well:
@@ -198,7 +199,7 @@ class Story:
     def _begin(self, step: Step, number: int) -> None:
         working, now = self._installing, self._step
         if step.command and step.phase == "resolve" and step.tool in OF_PYTHON:
-            for found in _requirements_in(step.command[step.command.find(step.tool) :]):
+            for found in requirements_in(step.command[step.command.find(step.tool) :]):
                 self._ask(found)
         if step.tool in _INSTALLERS:
             step.installer = step.tool
@@ -346,26 +347,11 @@ def _mark(line: str) -> tuple[Step, bool] | None:
     return None
 
 
-_REQUIREMENT = re.compile(
-    r"[\"']?(?P<package>[A-Za-z][\w.-]*)(?:\[[^\]]*\])?(?P<spec>(?:==(?P<version>[\w.]+)|[>~=<]=|<|>|@)?[^\s\"']*)[\"']?$"
-)
-_FROM_INDEX = re.compile(
-    r"(?:Collecting |- Installing )(?P<package>[A-Za-z][\w.-]*)(?:\[[^\]]*\])?(?P<spec>[<>=~!]=?[\w.*]\S*)?"
-    r"(?: \(from .*| \((?P<version>[\w.+]+)\).*|)$"
-)
-_BUILT_BY_UV = re.compile(r".*[`'](?P<package>[A-Za-z][\w.-]*)(?P<spec>==(?P<version>[\w.+]+))[`']")
-"""How pip, Poetry and uv name what an index is asked for, and not a folder or a repository."""
-FILES = (".whl", ".txt", ".toml", ".in", ".gz", ".zip", ".yml", ".yaml")
 _IN_PROSE = re.compile(
     r"[:.,]? (?:(?i:fail\w*|stuck|hangs?|hanging|freez\w+|takes?|taking|took|gives?|giving|throws?|errors?|says|does|doesn't|is|was|are"
     r"|but|and|when|while|after|before|then|because|on|at|in|with|without|for|even|always|never|not|it|I|exits?|returns?|results?)\b|- )"
 )
 """Where a sentence that begins with a command leaves it."""
-_VALUED = frozenset({
-    "-i", "--index-url", "--extra-index-url", "-f", "--find-links", "-c", "-n", "--python", "-p", "--python-platform", "--python-version", "--platform", "--target", "-t",
-    "--channel", "-r", "--name", "--extra", "--group", "--only-group", "--index", "--with", "--from", "--config-settings", "-C",
-})  # fmt: skip
-"""Options of installers that take the next word."""
 
 
 def _command(line: str) -> Step | None:
@@ -381,33 +367,12 @@ def _command(line: str) -> Step | None:
         package, version = "", ""
         if phase == "resolve":
             command = _IN_PROSE.split(command, maxsplit=1)[0]
-            package, version = _asked_for(_IN_PROSE.split(bare, maxsplit=1)[0])
+            package, version = package_in(_IN_PROSE.split(bare, maxsplit=1)[0])
         tool = {"pip3": "pip", "mamba": "conda", "micromamba": "conda"}.get(
             tool, "compiler" if tool in _COMPILERS else tool
         )
         return Step(tool, phase, 0, 0, command.strip()[:_COMMAND_SHOWN], package, version)
     return None
-
-
-def _asked_for(command: str) -> tuple[str, str]:
-    """The package that an installer's command line asks for, torch only where it asks for nothing else."""
-    asked = [(found["package"], found["version"] or "") for found in _requirements_in(command)]
-    wanted = [
-        one for one in asked if one[0] not in ("torch", "torchvision", "torchaudio", "numpy", "ninja", "packaging")
-    ]
-    return (wanted or asked or [("", "")])[-1]
-
-
-def _requirements_in(command: str) -> Iterator[re.Match[str]]:
-    """The words of an installer's command line that name a package."""
-    words = iter(re.split(r"\s(?:&&|;|\||#|2>)", command, maxsplit=1)[0].split()[1:20])
-    for word in words:
-        if word in _VALUED:
-            next(words, "")
-        elif word not in ("install", "add", "sync", "pip", "create", "update", "lock", "env") and (
-            found := _REQUIREMENT.match(word)
-        ):
-            yield found
 
 
 _DURING = re.compile(

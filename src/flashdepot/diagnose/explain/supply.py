@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from flashdepot.diagnose.explain.command import code_of
 from flashdepot.diagnose.explain.edits import Edits
 from flashdepot.diagnose.explain.machine import named
-from flashdepot.diagnose.explain.releases import NEWEST, Here, Releases, Requested, chosen, holds
+from flashdepot.diagnose.explain.releases import NEWEST, Here, Releases, chosen, holds
+from flashdepot.diagnose.explain.requested import Requested
 from flashdepot.diagnose.explain.rules import LogRule
 from flashdepot.diagnose.explain.shell import UserShell
 
