@@ -1,4 +1,4 @@
-"""Who has signed what an index holds travels with it and is shown; an old list, or one with a command in it, is refused."""
+"""The list of an index is signed by who publishes it; an old one, or one with a command in it, is refused."""
 
 import hashlib
 import json
@@ -9,7 +9,6 @@ import pytest
 
 from flashdepot import api
 from flashdepot.errors import IntegrityError, UsageError
-from flashdepot.files.documents import read_json
 from flashdepot.model.index_record import RECORD_NAME, IndexRecord
 from flashdepot.model.remote import PublicKey, TrustedKey
 from flashdepot.remotes import statements
@@ -28,8 +27,8 @@ def key(publish: Publish) -> PublicKey:
     return new_key(UserSettings.of_this_user(), "ci", None).public
 
 
-def envelopes(public: Path, name: str = RECORD_NAME) -> list[Envelope]:
-    return read_envelopes((public / f"{name}.signed.json").read_bytes())
+def envelopes(public: Path) -> list[Envelope]:
+    return read_envelopes((public / f"{RECORD_NAME}.signed.json").read_bytes())
 
 
 def subject(envelope: Envelope) -> tuple[str, str]:
@@ -37,52 +36,26 @@ def subject(envelope: Envelope) -> tuple[str, str]:
     return found["name"], found["digest"]["sha256"]
 
 
-def test_every_wheel_and_the_record_are_signed_by_who_publishes(maker, publish, public, key) -> None:
+def test_the_list_is_signed_by_who_publishes(maker, publish, public, key) -> None:
     publish(maker.make("80,90").path, maker.make("90").path)
-    rows = read_json(public / RECORD_NAME)["wheels"]
-    assert len(rows) == 2
-    for row in rows:
-        assert row["signers"] == ["ci"]
-        (signed,) = envelopes(public, f"files/{row['filename']}")
-        assert subject(signed) == (row["filename"], row["sha256"])
-        assert signed.is_signed_by(key)
     (signed,) = envelopes(public)
     assert subject(signed) == (RECORD_NAME, hashlib.sha256((public / RECORD_NAME).read_bytes()).hexdigest())
     assert signed.is_signed_by(key)
-    page = (public / "index.html").read_text()
-    assert page.count('.signed.json">ci</a>') == 2
-    assert ">nobody<" not in page
 
 
-def test_without_a_key_nothing_is_signed_and_the_page_says_so(maker, publish, public) -> None:
+def test_without_a_key_nothing_is_signed(maker, publish, public) -> None:
     publish(maker.make().path)
     assert not list(public.rglob("*.signed.json"))
-    assert '<td data-label="Signed by">nobody</td>' in (public / "index.html").read_text()
 
 
-def test_signatures_stay_when_somebody_without_the_key_adds_a_wheel(
-    maker, publish, public, key, tmp_path, monkeypatch
-) -> None:
-    first = maker.make("80,90,120").path
-    publish(first)
-    before = (public / "files" / f"{first.name}.signed.json").read_bytes()
+def test_a_signature_goes_with_the_bytes_that_it_signed(maker, publish, public, key, tmp_path, monkeypatch) -> None:
+    publish(maker.make("80,90,120").path)
+    before = envelopes(public)
     monkeypatch.setenv(CONFIG, str(tmp_path / "somebody"))
-    second = maker.make("90", profile="quick").path
-    publish(second)
-    assert (public / "files" / f"{first.name}.signed.json").read_bytes() == before
-    assert not (public / "files" / f"{second.name}.signed.json").exists()
-    assert not (public / f"{RECORD_NAME}.signed.json").exists(), "it signed other bytes"
-
-
-def test_a_signature_of_other_bytes_is_not_shown(maker, publish, public, key) -> None:
-    first, second = maker.make("80,90,120").path, maker.make("90", profile="quick").path
-    publish(first, second)
-    here, there = (public / "files" / f"{path.name}.signed.json" for path in (first, second))
-    here.write_bytes(there.read_bytes())
-    key_file = UserSettings.of_this_user().private_keys / "ci.pem"
-    key_file.unlink()
-    here_row = {row.filename: row for row in publish().record.wheels}[first.name]
-    assert here_row.signers == ()
+    publish()
+    assert envelopes(public) == before
+    publish(maker.make("90", profile="quick").path)
+    assert not (public / f"{RECORD_NAME}.signed.json").exists()
 
 
 def test_wheels_and_a_remote_are_not_taken_at_once(maker, public, publish) -> None:

@@ -6,7 +6,7 @@ import datetime as dt
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
 from flashdepot.events import Events, Forecast
 from flashdepot.files.user_files import require_folder
 from flashdepot.index.page import FILES
-from flashdepot.index.site import IndexSite, Signatures, write_site
+from flashdepot.index.site import IndexSite, write_site
 from flashdepot.model.index_record import IndexRecord
 from flashdepot.model.limits import Compiling
 from flashdepot.model.manifest import Manifest
@@ -37,7 +37,6 @@ from flashdepot.publish import (
 from flashdepot.remotes.keys import VARIABLE, SigningKey, choose_key
 from flashdepot.remotes.push import push
 from flashdepot.remotes.remote import OpenRemote
-from flashdepot.remotes.trust import Envelope
 from flashdepot.remotes.user_settings import UserSettings
 from flashdepot.resolve.consent import may_compile, require_consent, together
 from flashdepot.resolve.library import LibraryResult
@@ -66,8 +65,8 @@ def index(
     """A package index in a folder, from which pip and uv install: static files for any web server.
 
     It holds the wheels that are given, without any those of the depot's libraries or of a remote's, and what it held
-    before. The time of what is new is now, or ``SOURCE_DATE_EPOCH``. It is signed with this user's key, if there is one,
-    and has the signatures of the remote's libraries next to them.
+    before. The time of what is new is now, or ``SOURCE_DATE_EPOCH``. Its list is signed with this user's key, if there is
+    one.
 
     Typical usage::
 
@@ -89,24 +88,16 @@ def index(
     if remote is not None:
         require_reach(remote, "Reading")
     with depot.workspace() as work:
-        signed: dict[str, list[Envelope]] = {}
-        if remote is not None:
-            manifests: Iterable[Manifest] = _libraries_of(remote, depot, folder, signed, events)
-        else:
-            manifests = depot.artifacts.manifests()
+        manifests = depot.artifacts.manifests() if remote is None else _libraries_of(remote, depot, folder, events)
         offered = list(wheels) or _wheels_of(manifests, depot, folder, work, events, jax=jax)
         offered += [made.path for made in build_names(names, work)]
-        signatures = _signatures(remote, signed, events)
-        return write_site(folder, offered, url=_base(url), now=_now(), signatures=signatures, on_note=events.warn)
+        return write_site(folder, offered, url=_base(url), now=_now(), key=_key(events), on_note=events.warn)
 
 
-def _libraries_of(
-    remote: OpenRemote, depot: Depot, folder: Path, signed: dict[str, list[Envelope]], events: Events
-) -> Iterator[Manifest]:
-    """Every library of a remote, in the depot unless the index has its wheel; ``signed`` gets who has signed it."""
+def _libraries_of(remote: OpenRemote, depot: Depot, folder: Path, events: Events) -> Iterator[Manifest]:
+    """Every library of a remote, in the depot unless the index has its wheel."""
     for library in stock(remote, depot.artifacts.manifests()):
         statement = library.statement
-        signed.setdefault(statement.manifest_digest, []).append(library.envelope)
         try:
             manifest = remote.manifest(statement)
         except IntegrityError as error:
@@ -140,18 +131,12 @@ def _wheels_of(
     return found
 
 
-def _signatures(remote: OpenRemote | None, signed: Mapping[str, Sequence[Envelope]], events: Events) -> Signatures:
+def _key(events: Events) -> SigningKey | None:
     settings = UserSettings.of_this_user()
-    trusted = [known.key for known in settings.trusted_keys() if known.revoked is None]
-    known = [*trusted, *(remote.settings.keys if remote is not None else ())]
-    key = None
     if settings.own_keys() or os.environ.get(VARIABLE):
-        key = choose_key(settings)
-        known.append(key.public)
-    else:
-        events.note("There is no key to sign the index with. Make one: flashdepot keys new")
-    names = {public.id: public for public in reversed(known)}
-    return Signatures(key, signed, tuple(names.values()))
+        return choose_key(settings)
+    events.note("There is no key to sign the index with. Make one: flashdepot keys new")
+    return None
 
 
 def _base(url: str) -> str:

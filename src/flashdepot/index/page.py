@@ -1,7 +1,7 @@
 """The pages of an index: those that installers read (PEP 503 in HTML, PEP 691 and 700 in JSON), and the one for people.
 
-That one says who needs what, in one file that fetches nothing. The questions are radio buttons, and style rules show the
-answer to what is chosen: it works without scripts. Scripts only copy, and keep what was chosen in the address.
+That one says who needs what, in one file that fetches nothing. It works without scripts, which only copy and put in the
+address of the page.
 """
 
 from __future__ import annotations
@@ -17,24 +17,20 @@ from urllib.parse import quote
 from packaging.version import Version
 
 from flashdepot.catalog.matrix_page import command, copy_script, style
-from flashdepot.facts.gpus import known_architectures
+from flashdepot.facts.gpus import KnownArchitecture, known_architectures
 from flashdepot.index.subindexes import (
     EVERYBODY,
-    Selector,
-    Serving,
     Subindex,
-    answers,
     contents_label,
     contents_of,
-    questions,
     subindex_name,
+    wheels_for,
 )
 from flashdepot.kernels import oldest_gpu
 from flashdepot.model.index_record import IndexedFile, IndexedWheel, IndexRecord
 from flashdepot.model.limits import size
 from flashdepot.model.target import Architecture
 from flashdepot.model.wheel import FLASH_ATTN, OLDEST_PYTHON, OLDEST_TORCH
-from flashdepot.remotes.trust import ENDING
 
 API_VERSION = "1.4"
 """Of the simple repository API: sizes and times (PEP 700), status of the project (PEP 792)."""
@@ -124,12 +120,10 @@ def page(record: IndexRecord, shown: Sequence[Subindex]) -> str:
     """The page. Every file of the index is on it, for whom it is, and how to have it in one command."""
     base = record.url or _HERE
     ours = [wheel for wheel in record.wheels if wheel.distribution == FLASH_ATTN]
-    asked, found = questions(ours), answers(ours)
     return Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(
         style=style(),
-        rules="\n".join(_rules(asked, found)),
-        questions="\n".join(map(_question, asked)),
-        answers="\n".join(_answer(number, answer, base) for number, answer in enumerate(found)),
+        gpus="\n".join(_for_gpu(gpu, found, base) for gpu in known_architectures() if (found := wheels_for(gpu, ours))),
+        build=command("build", "flashdepot install -y", "the command"),
         count=len(ours),
         versions=escape(", ".join(sorted({Version(w.version).public for w in ours}, key=Version, reverse=True))),
         heads="".join(f'<th scope="col">{gpu.dotted}</th>' for gpu in _gpus()),
@@ -147,53 +141,26 @@ def page(record: IndexRecord, shown: Sequence[Subindex]) -> str:
     )
 
 
-def _question(question: Selector) -> str:
-    """Radio buttons; only of the GPU nothing is chosen yet: nobody can guess it."""
-    rows = []
-    for number, option in enumerate(question.options):
-        identifier = f"{question.name}-{number}"
-        checked = " checked" if number == 0 and question.name != "gpu" else ""
-        value = f"<small>{escape(option.value)}</small>" if question.name == "gpu" else ""
-        rows.append(
-            f'<label for="{identifier}"><input type="radio" id="{identifier}" name="{question.name}" '
-            f'value="{escape(option.value)}"{checked}><span>{escape(option.label)} {value}</span></label>'
-        )
-    hidden = " hidden" if len(question.options) < 2 else ""  # noqa: PLR2004
-    return f"<fieldset{hidden}><legend>{escape(question.text)}</legend>{''.join(rows)}</fieldset>"
+def _for_gpu(gpu: KnownArchitecture, wheels: Sequence[IndexedWheel], base: str) -> str:
+    """The wheels for a GPU, folded up."""
+    generation, _, cards = gpu.gpus.partition(": ")
+    name = f"{cards} ({generation})" if cards else generation
+    shown = "".join(_answer(f"{gpu.architecture}-{number}", wheel, base) for number, wheel in enumerate(wheels))
+    heading = f"{escape(name)} <small>{gpu.architecture.dotted}</small>"
+    return f'<details name="gpu" class="gpu"><summary>{heading}</summary>{shown}</details>'
 
 
-def _rules(asked: Sequence[Selector], found: Sequence[Serving]) -> Iterator[str]:
-    identifiers = [{option.value: f"{q.name}-{n}" for n, option in enumerate(q.options)} for q in asked]
-    for number, answer in enumerate(found):
-        selectors = [
-            "main"
-            + "".join(f":has(#{names[value]}:checked)" for names, value in zip(identifiers, combination, strict=True))
-            for combination in answer.combinations
-        ]
-        yield ", ".join(f"{selector} #answer-{number}" for selector in selectors) + " { display: block; }"
-
-
-def _answer(number: int, answer: Serving, base: str) -> str:
-    wheel = answer.wheel
-    if wheel is None:
-        return (
-            f'<article class="answer" id="answer-{number}"><h2>No wheel here serves that</h2>'
-            "<p>flashdepot makes one on your machine:</p>"
-            f"{command(f'build-{number}', 'flashdepot install -y', 'the command')}</article>"
-        )
+def _answer(identifier: str, wheel: IndexedWheel, base: str) -> str:
     address = f"{base}{FILES}/{quote(wheel.filename)}#sha256={wheel.sha256}"
-    gpus = ", ".join(
-        sorted({gpu for gpu, *_ in answer.combinations}, key=lambda text: [int(n) for n in text.split(".")])
-    )
     libc = f" GNU libc {wheel.libc_floor} or newer," if wheel.libc_floor else ""
     return (
-        f'<article class="answer" id="answer-{number}"><h2>flash-attn {escape(Version(wheel.version).public)}, '
-        f"{escape(wheel.platform.label)}, {escape(contents_label(contents_of(wheel)))}, {size(wheel.size)}</h2>"
-        f"{command(f'pip-{number}', _install('pip install', address), 'the command for pip')}"
-        f"{command(f'uv-{number}', _install('uv pip install', address), 'the command for uv')}"
-        f'<p><span class="only-all">For GPUs {escape(gpus)}. </span>It needs an NVIDIA driver {escape(str(wheel.driver_floor))} '
-        f"or newer,{escape(libc)} Python {OLDEST_PYTHON} or newer and any torch from {OLDEST_TORCH} on that is built with "
-        "CUDA. The digest in the command is verified.</p></article>"
+        f'<article class="answer"><h2>{escape(wheel.platform.label)}, flash-attn {escape(Version(wheel.version).public)}, '
+        f"{escape(contents_label(contents_of(wheel)))}, {size(wheel.size)}</h2>"
+        f"{command(f'pip-{identifier}', _install('pip install', address), 'the command for pip')}"
+        f"{command(f'uv-{identifier}', _install('uv pip install', address), 'the command for uv')}"
+        f"<p>It needs an NVIDIA driver {escape(str(wheel.driver_floor))} or newer,{escape(libc)} Python {OLDEST_PYTHON} or "
+        f"newer and any torch from {OLDEST_TORCH} on that is built with CUDA. The digest in the command is verified.</p>"
+        "</article>"
     )
 
 
@@ -231,29 +198,21 @@ def _heat(wheels: Sequence[IndexedWheel]) -> Iterator[str]:
 
 def _file(number: int, file: IndexedFile) -> str:
     place = f"{FILES}/{quote(file.filename)}"
-    code, signed, tools, proof = "none: it needs flash-attn", "with the index", "none", "none"
+    code, tools, proof = "none: it needs flash-attn", "none", "none"
     if isinstance(file, IndexedWheel):
         code = ", ".join(architecture.dotted for architecture in file.sass)
-        signed = _signers(file, place)
         tools = ", ".join((*file.tools, f"flashdepot {file.flashdepot}"))
         proof = f'<a href="{escape(place)}.manifest.json">manifest of {escape(file.recipe_key[:12])}</a>'
     cells = (
         ("Size", size(file.size)),
         ("Machine code", escape(code)),
         ("SHA-256", command(f"digest-{number}", file.sha256, f"the SHA-256 of {file.filename}")),
-        ("Signed by", signed),
         ("Toolchain", escape(tools)),
         ("Proof", proof),
         ("Since", escape(file.uploaded[:10])),
     )
     shown = "".join(f'<td data-label="{label}">{text}</td>' for label, text in cells)
     return f'<tr><th scope="row"><a href="{escape(place)}">{escape(file.filename)}</a></th>{shown}</tr>'
-
-
-def _signers(wheel: IndexedWheel, place: str) -> str:
-    if not wheel.signers:
-        return "nobody"
-    return f'<a href="{escape(place)}{ENDING}">{escape(", ".join(wheel.signers))}</a>'
 
 
 def _subindex(subindex: Subindex, base: str) -> str:

@@ -6,12 +6,11 @@ import contextlib
 import hashlib
 import json
 import zipfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
 from flashdepot.binary.wheel import read_wheel
 from flashdepot.errors import FlashdepotError, IncompatibleError, IntegrityError, UsageError
@@ -22,16 +21,13 @@ from flashdepot.index.page import FILES, document_text, page, simple_pages
 from flashdepot.index.subindexes import Subindex, subindexes
 from flashdepot.model.index_record import RECORD_NAME, IndexedFile, IndexedWheel, IndexRecord
 from flashdepot.model.manifest import Manifest
-from flashdepot.model.remote import PublicKey
 from flashdepot.model.wheel import FLASH_ATTN, WheelName
 from flashdepot.remotes.keys import SigningKey
-from flashdepot.remotes.statements import Edition, IndexStatement, LibraryStatement, file_statement
+from flashdepot.remotes.statements import Edition, IndexStatement
 from flashdepot.remotes.trust import ENDING, LONGEST, Envelope, read_envelopes, write_envelopes
 from flashdepot.resolve.own_wheel_name import wheel_name
 from flashdepot.wheel import NAMES
 from flashdepot.wheel.builder import JAX_PACKAGE, jax_wheel_name
-
-WHEEL = "urn:flashdepot:wheel:1"
 
 
 class LocalFile(msgspec.Struct, frozen=True):
@@ -48,11 +44,10 @@ class LocalFile(msgspec.Struct, frozen=True):
 
 
 class LocalWheel(LocalFile, frozen=True):
-    """A wheel with a library, and the library's manifest."""
+    """A wheel with a library, and the bytes of the library's manifest."""
 
     row: IndexedWheel
     origin: bytes
-    manifest: Manifest
 
 
 def read_local(path: Path, uploaded: str, *, thoroughly: bool = True) -> LocalFile:
@@ -86,7 +81,7 @@ def read_local(path: Path, uploaded: str, *, thoroughly: bool = True) -> LocalFi
         raise _not_ours(path, f"its manifest makes {made}")
     digest = hashlib.sha256(origin).hexdigest()
     row = IndexedWheel.of(manifest, manifest_sha256=digest, **of_file)
-    return LocalWheel(path, row, metadata, origin, manifest)
+    return LocalWheel(path, row, metadata, origin)
 
 
 def _not_ours(path: Path, why: str) -> FlashdepotError:
@@ -96,74 +91,25 @@ def _not_ours(path: Path, why: str) -> FlashdepotError:
     )
 
 
-class Signatures(msgspec.Struct, frozen=True):
-    """What signs an index, and what others have signed of it.
-
-    :param key: what to sign with, if there is a key.
-    :param libraries: envelopes about libraries, by the digest of the manifest.
-    :param known: the keys that names are known of.
-    """
-
-    key: SigningKey | None = None
-    libraries: Mapping[str, Sequence[Envelope]] = {}
-    known: Sequence[PublicKey] = ()
-
-    def of_wheel(self, wheel: LocalWheel, earlier: Sequence[Envelope]) -> list[Envelope]:
-        """The envelopes of a wheel, those before included: that it is what it is, and that its library is."""
-        library = LibraryStatement.of(wheel.manifest)
-        ours = self._signed(wheel_statement(wheel))
-        found = [*ours, *self.libraries.get(library.manifest_digest, ()), *earlier]
-        return _merged(found, {wheel_statement(wheel), library.payload()})
-
-    def of_record(self, name: str, data: bytes, earlier: Sequence[Envelope]) -> list[Envelope]:
-        """The envelopes of the index's own record: those of the same bytes stay, and ours is new when half its time is over."""
-        digest = hashlib.sha256(data).hexdigest()
-        editions: list[Edition] = []
-        kept = []
-        for envelope in earlier:
-            with contextlib.suppress(IntegrityError):
-                statement = IndexStatement.read(envelope.payload)
-                editions.append(statement.edition)
-                if (statement.name, statement.digest) == (name, digest) and envelope.signatures:
-                    kept.append((statement, envelope))
-        if self.key is None:
-            return [envelope for _, envelope in kept]
-        others = [envelope for _, envelope in kept if not envelope.is_signed_by(self.key.public)]
-        mine = [(statement, envelope) for statement, envelope in kept if envelope not in others]
-        young = [envelope for statement, envelope in mine if statement.edition.is_young]
-        made = IndexStatement(name, digest, Edition.after(*editions))
-        return [*(young or self._signed(made.payload())), *others]
-
-    def signers(self, envelopes: Sequence[Envelope]) -> tuple[str, ...]:
-        """The names of the known keys whose signatures are right."""
-        known = {key.id: key for key in self.known}
-        return tuple(
-            sorted(
-                {
-                    known[key_id].name
-                    for envelope in envelopes
-                    for key_id, _ in envelope.signatures
-                    if key_id in known and envelope.is_signed_by(known[key_id])
-                }
-            )
-        )
-
-    def _signed(self, payload: bytes) -> list[Envelope]:
-        return [Envelope(payload).signed(self.key)] if self.key is not None else []
-
-
-def wheel_statement(wheel: LocalWheel) -> bytes:
-    """That a file of this name has these bytes, and which library is in it."""
-    library = LibraryStatement.of(wheel.manifest).manifest_digest
-    return file_statement(WHEEL, wheel.name, wheel.row.sha256, {"size": wheel.row.size, "manifest": library})
-
-
-def _merged(envelopes: Sequence[Envelope], payloads: set[bytes]) -> list[Envelope]:
-    found: dict[bytes, dict[str, str]] = {}
-    for envelope in envelopes:
-        if envelope.payload in payloads and envelope.signatures:
-            found.setdefault(envelope.payload, {}).update(envelope.signatures)
-    return [Envelope(payload, tuple(sorted(found[payload].items()))) for payload in sorted(found)]
+def _signed_record(data: bytes, earlier: Sequence[Envelope], key: SigningKey | None) -> list[Envelope]:
+    """The envelopes of the index's record: those of the same bytes stay, and ours is new when half its time is over."""
+    digest = hashlib.sha256(data).hexdigest()
+    editions: list[Edition] = []
+    kept = []
+    for envelope in earlier:
+        with contextlib.suppress(IntegrityError):
+            statement = IndexStatement.read(envelope.payload)
+            editions.append(statement.edition)
+            if (statement.name, statement.digest) == (RECORD_NAME, digest) and envelope.signatures:
+                kept.append((statement, envelope))
+    if key is None:
+        return [envelope for _, envelope in kept]
+    others = [envelope for _, envelope in kept if not envelope.is_signed_by(key.public)]
+    young = [envelope for statement, envelope in kept if envelope not in others and statement.edition.is_young]
+    if not young:
+        payload = IndexStatement(RECORD_NAME, digest, Edition.after(*editions)).payload()
+        young = [Envelope(payload).signed(key)]
+    return [*young, *others]
 
 
 _LISTING = ".flashdepot-index"
@@ -181,7 +127,7 @@ class IndexSite(msgspec.Struct, frozen=True):
 
 
 def write_site(
-    folder: Path, offered: Sequence[Path], *, url: str, now: str, signatures: Signatures, on_note: Callable[[str], None]
+    folder: Path, offered: Sequence[Path], *, url: str, now: str, key: SigningKey | None, on_note: Callable[[str], None]
 ) -> IndexSite:
     """Add our wheels to the index in a folder, or begin one there.
 
@@ -190,7 +136,7 @@ def write_site(
 
     :param url: the address that the folder is served under; that of the last time when empty.
     :param now: the time of what is new.
-    :param signatures: what signs it, and what others have signed; signatures that the index has of the same bytes stay.
+    :param key: what signs it, if there is a key; signatures that the index has of the same bytes stay.
     :param on_note: called with a sentence about a wheel that has gone.
     :raises UsageError: for a wheel that is not ours, or something of the user's in the way; nothing has changed then.
     :raises IntegrityError: for a damaged wheel or index; the same.
@@ -207,28 +153,16 @@ def write_site(
             f"There is no wheel for the index in {folder}.",
             hint="Make one, and run the same command again: flashdepot get",
         )
-    signed = {
-        wheel.name: signatures.of_wheel(wheel, _earlier_envelopes(folder, wheel.name)) for wheel in _with_library(held)
-    }
-    wheels = [
-        replace(wheel, row=replace(wheel.row, signers=signatures.signers(signed[wheel.name])))
-        for wheel in _with_library(held)
-    ]
-    small = [wheel for _, wheel in sorted(held.items()) if wheel.name not in signed]
+    wheels = [wheel for _, wheel in sorted(held.items()) if isinstance(wheel, LocalWheel)]
+    small = [wheel for _, wheel in sorted(held.items()) if not isinstance(wheel, LocalWheel)]
     made = IndexRecord(tuple(wheel.row for wheel in wheels), url or earlier.url, tuple(name.row for name in small))
     shown = subindexes(made.wheels)
-    files = _files([*wheels, *small], signed, made, shown)
-    envelopes_of_record = signatures.of_record(
-        RECORD_NAME, document_text(made.to_json()), _earlier_envelopes(folder, "")
-    )
-    if envelopes_of_record:
-        files.append(OutputFile.of(f"{RECORD_NAME}{ENDING}", write_envelopes(envelopes_of_record)))
+    record = document_text(made.to_json())
+    files = [*_files([*wheels, *small], made, shown), OutputFile.of(RECORD_NAME, record)]
+    if signed := _signed_record(record, _earlier_envelopes(folder), key):
+        files.append(OutputFile.of(f"{RECORD_NAME}{ENDING}", write_envelopes(signed)))
     output = OutputFolder(folder, "index", _LISTING, _ELSEWHERE)
     return IndexSite(output.write(files), made, shown, tuple(sorted({*held} - before)))
-
-
-def _with_library(held: Mapping[str, LocalFile]) -> list[LocalWheel]:
-    return [wheel for _, wheel in sorted(held.items()) if isinstance(wheel, LocalWheel)]
 
 
 def _add(held: dict[str, LocalFile], wheel: LocalFile) -> None:
@@ -241,9 +175,9 @@ def _add(held: dict[str, LocalFile], wheel: LocalFile) -> None:
         )
 
 
-def _earlier_envelopes(folder: Path, wheel: str) -> list[Envelope]:
-    """The envelopes that the index has of a wheel, or of its own record; none where they cannot be read."""
-    path = folder / (f"{FILES}/{wheel}{ENDING}" if wheel else f"{RECORD_NAME}{ENDING}")
+def _earlier_envelopes(folder: Path) -> list[Envelope]:
+    """The envelopes that the index has of its own record; none where they cannot be read."""
+    path = folder / f"{RECORD_NAME}{ENDING}"
     with contextlib.suppress(OSError, IntegrityError):
         if path.stat().st_size <= LONGEST:
             return read_envelopes(path.read_bytes())
@@ -282,9 +216,7 @@ def _kept(folder: Path, earlier: IndexRecord, on_note: Callable[[str], None]) ->
         yield found
 
 
-def _files(
-    wheels: Sequence[LocalFile], signed: Mapping[str, Sequence[Envelope]], made: IndexRecord, shown: Sequence[Subindex]
-) -> list[OutputFile]:
+def _files(wheels: Sequence[LocalFile], made: IndexRecord, shown: Sequence[Subindex]) -> list[OutputFile]:
     files: list[OutputFile] = []
     for wheel in wheels:
         place = f"{FILES}/{wheel.name}"
@@ -294,11 +226,8 @@ def _files(
         ]
         if isinstance(wheel, LocalWheel):
             files.append(OutputFile.of(f"{place}.manifest.json", wheel.origin))
-        if envelopes := signed.get(wheel.name):
-            files.append(OutputFile.of(f"{place}{ENDING}", write_envelopes(envelopes)))
     for subindex in shown:
         pages = simple_pages(subindex, made.names)
         files += [OutputFile.of(f"{subindex.name}/{place}", data) for place, data in pages.items()]
-    files.append(OutputFile.of(RECORD_NAME, document_text(made.to_json())))
     files.append(OutputFile.of("index.html", page(made, shown).encode()))
     return files

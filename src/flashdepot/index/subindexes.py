@@ -1,8 +1,7 @@
-"""Which wheel of an index serves whom: by the address that an installer asks, and by the answers of a person. Pure."""
+"""Which wheel of an index serves whom: by the address that an installer asks, and by a person's GPU. Pure."""
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -11,7 +10,6 @@ from packaging.version import Version
 
 from flashdepot.facts.gpus import KnownArchitecture, known_architectures
 from flashdepot.model.index_record import IndexedWheel
-from flashdepot.model.target import Architecture
 
 EVERYBODY = "simple"
 """The address of the subindex for everybody, and what indexes call theirs."""
@@ -108,80 +106,25 @@ def _reach(wheel: IndexedWheel) -> tuple[object, ...]:
 _CONTENTS = {"full": "everything", "training": "training", "inference": "inference", "quick": "a small one to try"}
 
 
-class Option(msgspec.Struct, frozen=True):
-    """One choice: its value in the address, and what people read."""
+def wheels_for(gpu: KnownArchitecture, wheels: Iterable[IndexedWheel]) -> list[IndexedWheel]:
+    """The wheels for a GPU: for each system, driver and set of kernels the newest version, in the smallest file.
 
-    value: str
-    label: str
-
-
-class Selector(msgspec.Struct, frozen=True):
-    """What is asked for under a name; one with a single option need not be shown."""
-
-    name: str
-    text: str
-    options: tuple[Option, ...]
-
-
-class Serving(msgspec.Struct, frozen=True):
-    """A wheel, and the combinations of options, in the order of the questions, that it is the answer to."""
-
-    wheel: IndexedWheel | None
-    combinations: tuple[tuple[str, ...], ...]
-
-
-def questions(wheels: Sequence[IndexedWheel]) -> tuple[Selector, ...]:
-    """GPU, system, driver and contents, as far as the wheels differ in them."""
-    gpus = [known for known in known_architectures() if _is_served(known, wheels)]
-    systems = sorted({wheel.platform for wheel in wheels}, key=lambda one: (str(one) != "linux-x86_64", str(one)))
-    drivers = sorted({wheel.driver_floor.major for wheel in wheels}, reverse=True)
-    contents = sorted({contents_of(wheel): len(wheel.units) for wheel in wheels}.items(), key=lambda pair: -pair[1])
-    return (
-        Selector("gpu", "GPU", tuple(Option(gpu.architecture.dotted, _gpu(gpu.gpus)) for gpu in gpus)),
-        Selector("system", "System", tuple(Option(str(one), one.label) for one in systems)),
-        Selector("driver", "NVIDIA driver", tuple(map(_driver, drivers, [0, *drivers]))),
-        Selector("contents", "Kernels for", tuple(Option(words, contents_label(words)) for words, _ in contents)),
-    )
-
-
-def _is_served(gpu: KnownArchitecture, wheels: Sequence[IndexedWheel]) -> bool:
-    there = [
-        wheel
-        for wheel in wheels
-        if not any(name in gpu.gpus for name in ("Jetson", "GB10")) or wheel.platform.machine == "aarch64"
-    ]
-    return any(code.runs_on(gpu.architecture) for wheel in there for code in wheel.sass)
-
-
-def answers(wheels: Sequence[IndexedWheel]) -> tuple[Serving, ...]:
-    """The best wheel for each combination of options, every wheel once; last the combinations that none serves."""
-    found: dict[str, list[tuple[str, ...]]] = {}
-    for combination in itertools.product(*([option.value for option in q.options] for q in questions(wheels))):
-        gpu, system, driver, contents = combination
-        best = best_for(wheels, Architecture.parse(gpu), system, int(driver), contents)
-        found.setdefault(best.filename if best else "", []).append(combination)
-    by_name = {wheel.filename: wheel for wheel in wheels}
-    return tuple(
-        Serving(by_name.get(name), tuple(found[name])) for name in sorted(found, key=lambda name: (not name, name))
-    )
-
-
-def best_for(
-    wheels: Sequence[IndexedWheel], gpu: Architecture, system: str, driver: int, contents: str
-) -> IndexedWheel | None:
-    """The newest version for a machine, with the newest CUDA that its driver (``580``) serves, in the smallest file."""
+    Linux on x86-64 comes first, then what has the most kernels, then the newest CUDA.
+    """
+    on_a_module = any(name in gpu.gpus for name in ("Jetson", "GB10"))
     serving = [
         wheel
-        for wheel in wheels
-        if str(wheel.platform) == system
-        and wheel.driver_floor.major <= driver
-        and contents_of(wheel) == contents
-        and any(code.runs_on(gpu) for code in wheel.sass)
+        for wheel in sorted(wheels, key=lambda wheel: (wheel.uploaded, wheel.filename), reverse=True)
+        if any(code.runs_on(gpu.architecture) for code in wheel.sass)
+        and (wheel.platform.machine == "aarch64" or not on_a_module)
     ]
-    serving.sort(key=lambda wheel: (wheel.uploaded, wheel.filename), reverse=True)
     serving.sort(key=lambda wheel: wheel.size)
     serving.sort(key=lambda wheel: (Version(Version(wheel.version).public), wheel.cuda), reverse=True)
-    return serving[0] if serving else None
+    best: dict[object, IndexedWheel] = {}
+    for wheel in serving:
+        best.setdefault((wheel.platform, wheel.driver_floor.major, contents_of(wheel)), wheel)
+    by_kernels = sorted(best.values(), key=lambda wheel: (len(wheel.units), wheel.driver_floor.major), reverse=True)
+    return sorted(by_kernels, key=lambda wheel: (str(wheel.platform) != "linux-x86_64", str(wheel.platform)))
 
 
 def contents_of(wheel: IndexedWheel) -> str:
@@ -195,12 +138,3 @@ def contents_label(words: str) -> str:
     """Those words for people."""
     first, *others = words.split(".")
     return " ".join([_CONTENTS.get(first, first), *(f"({', '.join(others)})" for _ in others[:1])])
-
-
-def _driver(floor: int, newer: int) -> Option:
-    return Option(str(floor), f"{floor} to {newer - 1}" if newer else f"{floor} or newer")
-
-
-def _gpu(names: str) -> str:
-    generation, _, cards = names.partition(": ")
-    return f"{cards or generation} ({generation})" if cards else generation

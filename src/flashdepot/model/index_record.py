@@ -51,7 +51,7 @@ class IndexedWheel(IndexedFile, frozen=True, kw_only=True):
     """One wheel of an index: its file, and what its manifest says of the library in it.
 
     ``upstream`` is the version of its source, ``units`` and ``features`` are what the library can do, ``tools`` what
-    compiled it, ``signers`` the names of the keys that have signed its manifest.
+    compiled it.
     """
 
     upstream: str
@@ -67,7 +67,6 @@ class IndexedWheel(IndexedFile, frozen=True, kw_only=True):
     manifest_sha256: Digest
     tools: tuple[str, ...]
     flashdepot: str
-    signers: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, manifest: Manifest, **of_file: Any) -> IndexedWheel:

@@ -99,7 +99,7 @@ class _Statement(msgspec.Struct, frozen=True, rename={"kind": "_type", "predicat
     predicate: dict[str, Any]
 
 
-def file_statement(kind: str, name: str, digest: str, facts: Mapping[str, Any]) -> bytes:
+def _file_statement(kind: str, name: str, digest: str, facts: Mapping[str, Any]) -> bytes:
     """The bytes that are signed of a file: its name and SHA-256, and what is stated of it."""
     subject = [{"name": name, "digest": {"sha256": digest}}]
     return canonical_json({"_type": _STATEMENT, "subject": subject, "predicateType": kind, "predicate": dict(facts)})
@@ -156,7 +156,7 @@ class UnitStatement(_UnitFacts, frozen=True):
     def payload(self) -> bytes:
         """The bytes that are signed."""
         facts = {name: getattr(self, name) for name in _UnitFacts.__struct_fields__}
-        return file_statement(_UNIT, self.name, self.digest, facts)
+        return _file_statement(_UNIT, self.name, self.digest, facts)
 
     @classmethod
     def read(cls, payload: bytes) -> UnitStatement:
@@ -200,7 +200,7 @@ class LibraryStatement(msgspec.Struct, frozen=True):
     def payload(self) -> bytes:
         """The bytes that are signed."""
         facts = {"size": self.manifest_size, "manifest": self.summary.to_json()}
-        return file_statement(_LIBRARY, MANIFEST_NAME, self.manifest_digest, facts)
+        return _file_statement(_LIBRARY, MANIFEST_NAME, self.manifest_digest, facts)
 
     @classmethod
     def read(cls, payload: bytes) -> LibraryStatement:
@@ -229,7 +229,7 @@ class StateStatement(Edition, frozen=True):
 
     def payload(self) -> bytes:
         """The bytes that are signed."""
-        return file_statement(_STATE, "libraries", digest_of(dict(self.libraries)), msgspec.to_builtins(self))
+        return _file_statement(_STATE, "libraries", digest_of(dict(self.libraries)), msgspec.to_builtins(self))
 
     @classmethod
     def read(cls, payload: bytes) -> StateStatement:
@@ -246,7 +246,7 @@ class IndexStatement(msgspec.Struct, frozen=True):
 
     def payload(self) -> bytes:
         """The bytes that are signed."""
-        return file_statement(_INDEX, self.name, self.digest, msgspec.to_builtins(self.edition))
+        return _file_statement(_INDEX, self.name, self.digest, msgspec.to_builtins(self.edition))
 
     @classmethod
     def read(cls, payload: bytes) -> IndexStatement:
