@@ -96,7 +96,7 @@ def row(rule: LogRule) -> str:
     details = {"cargo", "CARGO", "{requirement}", "{unpinned}", "{serial}"} | {
         f"{{{name}}}" for pattern in rule.details for name in pattern.groups
     }
-    advice = (*rule.unasked, *rule.fix)
+    advice = [text for text in (*rule.unasked, *rule.fix) if not text.startswith("@")]
     first = next((fix for fix in advice if not any(name in fix for name in details)), advice[0])
     command, _, remark = fill(first, _VALUES).partition("   # ")
     cells = (f"`{rule.id}`", rule.title, f"`{command}` {remark}".strip())

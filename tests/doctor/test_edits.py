@@ -67,6 +67,21 @@ MARCH = "cc1plus: note: valid arguments to '-march=' switch are: nocona znver1 n
         ("CMakeLists.txt", "project(x)\n", "cmake -B build", 'CMake Error at CMakeLists.txt:5 (target_link_libraries):\n  Target "x" links to:\n\n    Threads::Threads\n\n  but the target was not found.  Possible reasons include:\n', "sed -i.bak '/^ *project *(/a find_package(Threads REQUIRED)' CMakeLists.txt"),
         ("Makefile", "HOSTCXX = g++-10\n", "make", "g++-10: No such file or directory\nnvcc fatal   : Failed to preprocess host compiler properties.\n", "sed -i.bak '1s|.*|HOSTCXX = g++|' Makefile"),
         ("my/Cargo.toml", "", "cargo run", "error: it is in no workspace:\ncurrent:   @/my/Cargo.toml\nworkspace: @/Cargo.toml\n", "printf '\\n[workspace]\\n' >> @/my/Cargo.toml"),
+        ("environment.yml", "dependencies:\n  - pytorch\n  - pytorch-cuda=11.3\n", "conda env create -f environment.yml", "PackagesNotFoundInChannelsError: The following packages are not available from current channels:\n\n  - pytorch-cuda=11.3\n", "sed -i.bak '3s|.*|  - pytorch-cuda=11.6|' environment.yml"),
+        ("environment.yml", "dependencies:\n  - pytorch\n  - pip\n", "conda env create -f environment.yml", "  pip                pytorch/noarch::pip-24.2-0\n  pytorch            pytorch/linux-64::pytorch-2.4.0-py3.11_cpu_0\n", "sed -i.bak '2s|.*|  - pytorch=*=*cuda*|' environment.yml"),
+        ("x", "", "conda create -n tv pytorch torchvision", "  pytorch            conda-forge/linux-64::pytorch-2.5.1-cpu_mkl_py312\n", "conda create -n tv 'pytorch=*=*cuda*' torchvision "),
+        ("requirements.txt", "flashinfer-python==0.2.1\n", "pip install -r requirements.txt && python -m sglang.launch_server", "Exception: flashinfer_python is installed with version 0.2.1, which is less than the minimum required version 0.2.1.post1. \n", "sed -i.bak '1s|.*|flashinfer-python>=0.2.1.post1|' requirements.txt"),
+        ("fa/csrc/layer_norm/setup.py", "", "python demo.py", "Warning: import flash_attn rms_norm fail, please install FlashAttention layer_norm https://github.com/Dao-AILab/flash-attention/tree/main/csrc/layer_norm\nRuntimeError: the fused kernels could not be imported\n", "uv venv --allow-existing && . .venv/bin/activate && uv pip install --no-build-isolation ./fa/csrc/layer_norm "),
+        ("pyproject.toml", '[tool.poetry.dependencies]\ntorch = "2.0.1+cu118"\n', "poetry lock", "Because stalp depends on torch (2.0.1+cu118) which doesn't match any versions, version solving failed.\n", "sed -i.bak '2s|.*|torch = \"==2.0.1\"|' pyproject.toml"),
+        ("train.py", "m = load(use_flash_attention_2=True)\n", "python train.py", "ImportError: Flash Attention 2 is not available. Make sure to have at least the version 2.1.0\n", "flashdepot install "),
+        ("Pipfile.lock", f'"sha256:{"a" * 64}"\n', "pipenv sync", f"ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.\n    torch==0.4.1 from file:///x.whl:\n        Expected sha256 {'a' * 64}\n             Got        {'b' * 64}\n", f"sed -i.bak '1s|.*|\"sha256:{'b' * 64}\"|' Pipfile.lock"),
+        ("x", "", "pip install --global_option=--cuda_ext ./apex", "Usage:   \n  pip install [options] <requirement specifier> ...\n\nno such option: --global_option\n", "pip install --global-option=--cuda_ext ./apex "),
+        ("requirements.txt", "cupy==6.6\n", "pip install -r requirements.txt", "Collecting cupy==6.6 (from -r requirements.txt (line 1))\n  Preparing metadata (setup.py): started\n  error: subprocess-exited-with-error\n  /tmp/a.cpp:1:10: fatal error: cublas_v2.h: No such file or directory\n", "sed -i.bak '1s|.*|cupy-cuda12x|' requirements.txt"),
+        ("x", "", "CMAKE_ARGS=-DLLAMA_CUBLAS=on pip install llama-cpp-python; python main.py", "RuntimeError: n_gpu_layers=40, but llama.cpp was not compiled with GPU offload support\n", "CMAKE_ARGS=-DLLAMA_CUBLAS=on pip install llama-cpp-python --force-reinstall --no-cache-dir "),
+        ("opt/cuda/lib64/stubs/libcuda.so", "", "cmake . -DX=$Y && make", "CMake Error: The following variables are used in this project, but they are set to NOTFOUND.\nPlease set them or make sure they are set and tested correctly in the CMake files:\nCUDA_CUDA_LIBRARY (ADVANCED)\n", "cmake . -DX=$Y -DCUDA_CUDA_LIBRARY=@/opt/cuda/lib64/stubs/libcuda.so "),
+        ("wheels/causal_conv1d-1.1.1-py3-none-any.whl", "", "python main.py", "TypeError: causal_conv1d_fwd(): incompatible function arguments. The following argument types are supported:\n", "uv venv --allow-existing && . .venv/bin/activate && uv pip install --no-deps --force-reinstall ./wheels/causal_conv1d-1.1.1-py3-none-any.whl "),
+        (".cargo/config.toml", '[env]\nCUDNN_LIB = "@"\n', "cargo build", "error: linking with `cc` failed\n  = note: rust-lld: error: unable to find library -lcudnn\n", "sed -i.bak '2s|.*|CUDNN_LIB = \"@/lib/x64\"|' .cargo/config.toml"),
+        ("run.sh", "export TRITON_OVERRIDE_ARCH=gfx1031\n", "bash run.sh", "Triton test failed: TRITON_OVERRIDE_ARCH must have the form ^sm(\\d+)$\n", "sed -i.bak 1d run.sh"),
         ("bench.py", "# /// script\n# dependencies = []\n# ///\nimport tqdm\n", "uv run bench.py", "ModuleNotFoundError: No module named 'tqdm'\n", "uv add --script bench.py tqdm"),
     ],
 )  # fmt: skip
@@ -75,7 +90,9 @@ def test_what_the_projects_own_files_have_is_in_the_first_command(tmp_path, file
     (tmp_path / "fa").mkdir()
     (tmp_path / "fa/_C.pyd").write_bytes(b"\x90fa_cuda.dll\0")
     (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
-    (tmp_path / file).write_text(text)
+    (tmp_path / file).write_text(text.replace("@", str(tmp_path)))
+    (tmp_path / "lib/x64").mkdir(parents=True, exist_ok=True)
+    (tmp_path / "lib/x64/libcudnn.so").touch()
     assert carried(log.replace("@", str(tmp_path)), command, NO_ENVIRONMENT, tmp_path).startswith(
         said.replace("@/", f"{tmp_path}/")
     )

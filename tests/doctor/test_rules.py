@@ -9,7 +9,6 @@ import pytest
 
 from doctor.logs import classes
 from flashdepot.diagnose.explain.edits import Edits
-from flashdepot.diagnose.explain.places import Places
 from flashdepot.diagnose.explain.rules import SENTENCES, SYMPTOM, LogRule, load_rules
 from flashdepot.diagnose.explain.values import fill
 
@@ -50,7 +49,10 @@ def test_what_a_rule_hides_is_a_rule() -> None:
 def test_an_edit_that_is_asked_for_is_there_and_no_other() -> None:
     asked = {command[1:].split()[0] for _, command in SENTENCES.rows["hints"] if command.startswith("@")}
     asked |= {name for file in EXPLAIN.glob("*.py") for name in re.findall(r'\.edit\("(\w+)', file.read_text("utf-8"))}
-    assert asked == {name[1:] for name in (*vars(Edits), *vars(Places)) if re.fullmatch("_[a-z]+", name)}
+    of_rules = {text for rule in load_rules() for text in (*rule.fix, *rule.fix_windows, *rule.fix_amd)}
+    asked |= {text[1:].split()[0] for text in of_rules if text.startswith("@")}
+    methods = {name for kind in Edits.__mro__ if kind is not object for name, it in vars(kind).items() if callable(it)}
+    assert asked == {name[1:] for name in methods if re.fullmatch("_[a-z]+(_builds)?", name)}
 
 
 @pytest.mark.parametrize("rule", load_rules(), ids=lambda rule: rule.id)

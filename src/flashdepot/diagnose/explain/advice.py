@@ -90,6 +90,7 @@ class Advice:
         self.failed = failed_command(outcome, self.tool)
         self.hints = near(outcome.hints, hit.line.number)
         said = " ".join([hit.line.text, *(line.text for line in outcome.errors)])
+        self._edited: frozenset[str] = frozenset()
         self.settings = Settings(shell, hit, said, " ".join(line.text for line in self.hints))
 
     @property
@@ -106,8 +107,11 @@ class Advice:
         ]
         said = [command for command in said if not _UNFILLED.search(code_of(command).replace("THE_COMMAND", ""))]
         asked = supply is not None and bool(said or supplied or supply.decides)
-        of_rule = sorted(map(self.settings.narrowed, self._of_rule(asked=asked)), key=self._place)
-        own = [self._carried(edits.required(command)) for command in of_rule]
+        of_rule = sorted(map(self.settings.narrowed, self._of_rule(edits, asked=asked)), key=self._place)
+        there = (edits.in_sources(command) for command in of_rule if not self.shell.names_nothing(command))
+        own = [c if c in self._edited else self._carried(edits.required(c)) for c in there if c]
+        if any(re.search(rf"\binstall .*{re.escape(self.package.name)}\b", command) for command in own):
+            own = [*map(self._carried, edits.local_wheels(self.package.name)), *own]
         if not any(map(self.settings.at_fault, of_rule)):
             undone = self.settings.undone()
             if OF_CUDA.intersection(code_of(undone).split()) and (other := self.values.get("toolkit", "")):
@@ -124,13 +128,14 @@ class Advice:
         fix = list(by_code.values()) or [supply.nothing if supply else rule.why]
         ours = [] if any(LINK_CANDLE in command for command in fix) else self._ours_instead()
         first = bool(ours) and not said and not self.shell.lacks(ours[0])
+        first = first and (not any(self.shell.sites) or bool(self.shell.installed("torch")))
         first = first and bool(self.hit.package or rule.rank != RANKS.index("missing-tool"))
         return tuple([*ours, *fix] if first else [*fix, *ours])
 
-    def _of_rule(self, *, asked: bool) -> Sequence[str]:
+    def _of_rule(self, edits: Edits, *, asked: bool) -> Sequence[str]:
         """The rule's commands for this log's system, tool and findings, filled in; where an index was ``asked``, none that only guesses."""
         outcome, package = self.outcome, self.package
-        of_system = self._of_system()
+        of_system = self._of_system(edits)
         advice = self._of_what_was_found([*of_system, *(() if asked else self.hit.rule.unasked)], all_else=not asked)
         if package.name not in OURS:
             switch = _SWITCHES.get(package.name, "")
@@ -146,9 +151,13 @@ class Advice:
         fix = [text for text in fix if not (self.shell.windows and is_for_posix(text))] or fix
         return [text for text in fix if not _LEFT.search(code_of(text))] or [t for t in fix if t[0] != "<"] or fix
 
-    def _of_system(self) -> Sequence[str]:
+    def _of_system(self, edits: Edits) -> Sequence[str]:
+        """The rule's commands for this log's system, with those edits in place of their names that have something to change."""
         rule = self.hit.rule
-        return (self.outcome.amd and rule.fix_amd) or (self.shell.windows and rule.fix_windows) or rule.fix
+        fix = (self.outcome.amd and rule.fix_amd) or (self.shell.windows and rule.fix_windows) or rule.fix
+        edited = {text: edits.edit(text[1:], self.values) for text in fix if text[0] == "@"}
+        self._edited = frozenset(edited.values())
+        return [*filter(None, (edited.get(text, text) for text in fix))]
 
     @property
     def _is_ours(self) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import glob
+import os
 import re
 import shlex
 from collections.abc import Mapping
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from flashdepot.diagnose.explain.match import RuleOutcome
 from flashdepot.diagnose.explain.shell import UserShell
@@ -14,6 +15,19 @@ from flashdepot.model.host import CudaToolkit
 from flashdepot.model.target import Version
 
 _LOCAL = re.compile(r"\+cu(\d+)(\d)$")
+_PLACES = (
+    "$CONDA_PREFIX",
+    "*",
+    "*/*",
+    "/usr/local/cuda*",
+    "/opt/cuda*",
+    "~/cuda*",
+    "~/*conda*/envs/*",
+    "~/*forge*/envs/*",
+    "*/envs/*",
+)
+"""Where toolkits are, next to those that the variables name."""
+_VERSION = re.compile(r"^#define (?:CUDA_VERSION|CUDART_VERSION) +(\d{5})", re.MULTILINE)
 _OF_PYPI = "13"
 """The major release of CUDA whose nvcc is on PyPI: older wheels have no nvcc."""
 _RELEASE = "13.0"
@@ -37,13 +51,18 @@ def cuda_values(shell: UserShell, outcome: RuleOutcome, groups: Mapping[str, str
     values = {}
     if torch_cuda := groups.get("torch_cuda") or _cuda_of_torch(shell, outcome):
         values["torch_cuda"] = torch_cuda
-    host = shell.host
-    if host and host.toolkits:
-        values["nvcc_cuda"] = groups.get("nvcc_cuda") or minor(host.toolkits[0].version)
-        values |= _next_to(shell, host.toolkits[0], only=len(host.toolkits) == 1)
+    host, there = shell.host, _toolkits(shell)
+    if there:
+        values["nvcc_cuda"] = groups.get("nvcc_cuda") or minor(there[0].version)
+        values |= _next_to(shell, there[0], only=len(there) == 1)
+    if others := [root_of(t) for t in there[1:]]:
+        values["other_cuda_home"] = others[0]
     release = torch_cuda if torch_cuda.startswith(f"{_OF_PYPI}.") else _RELEASE
     major = torch_cuda.partition(".")[0]
-    roots = [root_of(t) for t in (host.toolkits if host else ()) if major in ("", str(t.version.numbers[0]))]
+    fits = [toolkit for toolkit in there if major in ("", str(toolkit.version.numbers[0]))]
+    roots = [root_of(t) for t in sorted(fits, key=lambda t: minor(t.version) != torch_cuda)]
+    if roots:
+        values["cuda_home"] = roots[0]
     root = next((root for root in roots if "/nvidia/" not in root), "")
     wheels, point = "pip install 'cuda-toolkit[nvcc,crt,nvvm,cccl,cudart]{}' && ", _POINT.format(home=_IN_WHEELS)
     if major in ("", _OF_PYPI):
@@ -69,6 +88,20 @@ def cuda_values(shell: UserShell, outcome: RuleOutcome, groups: Mapping[str, str
         folder = shlex.quote(str(PurePosixPath(found).parent))
         values |= {"library_folder": folder, "library_links": _LINKS.format(folder=folder)}
     return values
+
+
+def _toolkits(shell: UserShell) -> list[CudaToolkit]:
+    """The toolkits of this machine: those of its record, and those below this folder and in environments, which no variable names."""
+    found = list(shell.host.toolkits if shell.host else ())
+    known = {os.path.realpath(toolkit.root) for toolkit in found}
+    for root in (Path(nvcc).parent.parent for pattern in _PLACES for nvcc in shell.files.find(f"{pattern}/bin/nvcc")):
+        headers = (f"{root}/include/{name}" for name in ("cuda.h", "cuda_runtime_api.h"))
+        said = next(filter(None, (_VERSION.search(shell.files.text(header)) for header in headers)), None)
+        place = os.path.realpath(root)
+        if said and place not in known and not place.startswith("/usr/bin"):
+            known.add(place)
+            found.append(CudaToolkit(place, Version(f"{int(said[1]) // 1000}.{int(said[1]) % 1000 // 10}"), str(root)))
+    return found
 
 
 def _next_to(shell: UserShell, toolkit: CudaToolkit, *, only: bool) -> dict[str, str]:

@@ -14,56 +14,25 @@ from os.path import normpath
 from pathlib import Path
 
 from flashdepot.diagnose.explain.hint import SAFE
+from flashdepot.diagnose.explain.installed import OfInstalled, any_spelling, bounded
 from flashdepot.diagnose.explain.machine import is_published, known_names, named
-from flashdepot.diagnose.explain.places import Places
 from flashdepot.diagnose.explain.project import ALIKE, HARMLESS, filled, most_alike
 
-_REQUIREMENTS = ("*.in", "requirements*.txt", "requirements/*.txt")
-_OTHER_LISTS = ("pyproject.toml", "setup.py", "setup.cfg", "environment*.y*ml")
-"""What else names the packages to install."""
 _NEARLY = 1.8
 """How much a name that nothing lists must be like another, of 2: by what they have in common and by how they begin."""
 _LISTED = 6
 _IN_SOURCE = re.compile(r"\.(?:c\w{0,3}|h\w{0,2}|rs)[:(]\d+[:,)]")
 """A place in a source file."""
-_INSTALLS_ONE = re.compile(
-    r"(?:(?:python -m |uv )?pip install|cargo add) (?:-U |--only-binary :all: )*'?(?P<name>[A-Za-z][\w.-]*)(?P<spec>[<>=!~][^'\s]*)?'?"
-)
-"""A command that installs one package, of a release or of any."""
-_OF_A_PROJECT = re.compile(r"pip install|\b(?:uv|poetry|pdm) (?:add|sync|lock|run|pip|install|update)|\bconda ")
 _SYSTEMS = {"win": "win32", "lin": "linux", "man": "linux", "mac": "darwin"}
 
 
-class Edits(Places):
+class Edits(OfInstalled):
     """The edits of one project."""
 
     def edit(self, how: str, groups: Mapping[str, str]) -> str:
         """The command that a row asks for by ``@name arguments``, with what its line names."""
         name, _, given = how.partition(" ")
         return str(getattr(self, f"_{name}")(given, groups))
-
-    @property
-    def requirements(self) -> tuple[str, ...]:
-        """The files of requirements: those that the failed command names, then those that projects have."""
-        return (*re.findall(r" (?:-r|--requirements?)[ =]?(\S+)", self.failed), *_REQUIREMENTS)
-
-    @property
-    def lists(self) -> tuple[str, ...]:
-        """The files that name the packages to install."""
-        return (*self.requirements, *_OTHER_LISTS)
-
-    def required(self, command: str) -> str:
-        """A command that installs one package as a change of the file, or of the failed command, that asks for another release of it."""
-        code, mark, remark = command.partition("   # ")
-        found = _INSTALLS_ONE.fullmatch(code)
-        installs = _OF_A_PROJECT.search(self.failed) or (not self.failed and {"PIP", "UV"} & self.shell.tools)
-        if not found or "THE_" in code or not installs:
-            return command
-        if re.match(r"uv (?:run|sync|lock)\b", self.failed) and self.files.find("pyproject.toml"):
-            newer = f" --upgrade-package {found['name']}" if " -U " in code else ""
-            command = f"uv add {shlex.quote(found['name'] + (found['spec'] or ''))}{newer}{mark}{remark}"
-        own = self.written(_bounded(found["name"]), rf"\g<name>{found['spec'] or ''}", remark, self.lists)
-        return own or command
 
     def _swap(self, given: str, groups: Mapping[str, str]) -> str:
         """Another value in place of one that was refused: the one that the line names, or the most alike of those that there are.
@@ -119,14 +88,14 @@ class Edits(Places):
 
     def _drop(self, _given: str, groups: Mapping[str, str]) -> str:
         """A requirements file without a package that no index has."""
-        asked = re.compile(rf"^{_any_spelling(groups['name'])}\b(?![-.\w]).*$", re.IGNORECASE)
+        asked = re.compile(rf"^{any_spelling(groups['name'])}\b(?![-.\w]).*$", re.IGNORECASE)
         found = next((line for line in self.lines(self.requirements) if asked.match(line[2])), None)
         remark = f"no index has {groups['name']}: without it; where another has it: --extra-index-url, or its repository, {groups['name']} @ git+"
         return self.replaced(found[0], found[1], "", remark) if found else ""
 
     def _unsource(self, _given: str, groups: Mapping[str, str]) -> str:
         """A project of uv's that takes a package from the usual index, where its own has no wheel for this system."""
-        asked = re.compile(rf"^{_any_spelling(groups['name'])} *= *(?:\{{|\[\{{).*index.*$")
+        asked = re.compile(rf"^{any_spelling(groups['name'])} *= *(?:\{{|\[\{{).*index.*$")
         return self.written(asked, "", f"the index of {groups['name']} has no wheel for this system: the usual one")
 
     def _config(self, _given: str, _groups: Mapping[str, str]) -> str:
@@ -195,7 +164,7 @@ class Edits(Places):
         table, _, entry = rest.partition(":")
         packages = (path for place in ("*", "src/*") for path in self.files.find(f"{place}/__init__.py"))
         folders = ", ".join(f'"{Path(path).parent.as_posix()}"' for path in packages)
-        named = f"name *= *[\"']{_any_spelling(groups.get('name', '-'))}[\"']"
+        named = f"name *= *[\"']{any_spelling(groups.get('name', '-'))}[\"']"
         projects = (path for depth in ("*/", "*/*/") for path in self.files.find(f"{depth}pyproject.toml"))
         member = next((str(Path(path).parent) for path in projects if re.search(named, self.files.text(path))), "")
         member = member or groups.get("name", "")
@@ -222,7 +191,7 @@ class Edits(Places):
         ):
             return ""
         return self.written(
-            _bounded(groups["name"]),
+            bounded(groups["name"]),
             r"\g<name>",
             f"{groups['name']}{groups.get('spec', '')} is what the others do not agree with",
             self.lists,
@@ -233,15 +202,15 @@ class Edits(Places):
         sign, _, named = given.partition(" ")
         system = _SYSTEMS.get((named or groups["system"]).lower()[:3], "")
         marker = f"; sys_platform {sign} '{system}'"
-        asked = re.compile(rf"^\s*{_any_spelling(groups['name'])}(?![\w-])[^'\"#;\n]*", re.IGNORECASE)
-        within = re.compile(rf"(?<=['\"]){_any_spelling(groups['name'])}(?![\w-])[^'\"#;\n]*(?=['\"])", re.IGNORECASE)
+        asked = re.compile(rf"^\s*{any_spelling(groups['name'])}(?![\w-])[^'\"#;\n]*", re.IGNORECASE)
+        within = re.compile(rf"(?<=['\"]){any_spelling(groups['name'])}(?![\w-])[^'\"#;\n]*(?=['\"])", re.IGNORECASE)
         for place, number, line in self.lines(self.lists) if system else ():
             found = (within if place.endswith(".toml") else asked).search(line)
             if found and ";" not in line:
                 mark = marker.replace("'", '"') if line[found.start() - 1 : found.start()] == "'" else marker
                 new = f"{line[: found.end()].rstrip()}{mark}{line[found.end() :]}"
                 return self.replaced(place, number, new, f"{groups['name']} is not for this system")
-        without = re.sub(rf"\s{_any_spelling(groups['name'])}(?![\w-])\S*", "", self.failed)
+        without = re.sub(rf"\s{any_spelling(groups['name'])}(?![\w-])\S*", "", self.failed)
         left = without != self.failed and not without.endswith(("install", "add"))
         return f"{without}   # without {groups['name']}, which is not for this system" if left else ""
 
@@ -314,15 +283,3 @@ class Edits(Places):
         bound = shlex.quote(groups["bound"].replace(" ", ""))
         inner = re.match(r"uv (?:pip install|add)\b", self.failed)
         return f"{f'{self.failed} {bound}' if inner else f'uv add {bound}'}   # as the log itself says"
-
-
-def _any_spelling(name: str) -> str:
-    return "[-_.]".join(map(re.escape, re.split(r"[-_.]+", name)))
-
-
-def _bounded(name: str) -> re.Pattern[str]:
-    """A requirement of a package that bounds its release; ``name`` is what stands before the bounds."""
-    return re.compile(
-        rf"(?<![\w.-])(?P<name>{_any_spelling(name)}(?:\[[\w,.-]+\])?)\s*[<>=!~][^'\";#\n]*?(?=\s*(?:['\";#]|$)|\s+[^\s<>=!~\d])",
-        re.IGNORECASE,
-    )

@@ -40,6 +40,10 @@ NO_HINT = Pattern.parse(SENTENCES.lines["no_hint"])
 
 SAFE = re.compile(r"(?:[\w@%+=:,./~\[\] -]|'[\w.<>=!~,\[\] -]*'|\"[\w.<>=!~,\[\] -]*\")+")
 """A command of a log that may be advised again: it can start nothing else."""
+TYPED = re.compile(
+    r"(?:[\w@%+=:,./~\[\] -]|\$\{?\w+\}?|'[\w.<>=!~,:/@*+\[\] -]*'|\"(?:[\w.<>=!~,:/@*+\[\] -]|\$\{?\w+\}?)*\")+"
+)
+"""A user's own command that may be said again."""
 _PROSE = re.compile(
     r"(?: (?:to|and|or|first|before|for|if|in|from|with|then|again|as|on|it|the|manually|command)\b.*|[.,:;]+(?: .*|$)| +$)"
 )

@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,8 @@ from flashdepot.model.target import Architecture, Version
 _SIGNS = {name: Pattern.parse(text) for name, text in SENTENCES.machine_signs.items()}
 _GPU, _NOT_HERE = _SIGNS["gpu"], _SIGNS["not_here"]
 _FACTS = {name: Pattern.parse(text) for name, text in SENTENCES.machine.items()}
-PATTERNS = (_GPU, *_FACTS.values())
+_CPU_BUILD = _SIGNS["cpu_build"]
+PATTERNS = (_GPU, _CPU_BUILD, *_FACTS.values())
 """All that is looked for in a log."""
 
 UNNAMED = "THE_PACKAGE"
@@ -56,6 +58,8 @@ class MachineFacts(msgspec.Struct):
     os: str = ""
     index: str = ""
     prefix: str = ""
+    cpu_builds: list[str] = []
+    """Packages of which an installer took, or is to take, a build for the CPU."""
 
     def read(self, text: bytes, possible: set[Pattern]) -> None:
         """Take what a piece of a log says: of each fact but the GPUs, what it says first."""
@@ -63,12 +67,12 @@ class MachineFacts(msgspec.Struct):
             if not getattr(self, name) and pattern in possible and (found := pattern.search(text)):
                 value = next(v for v in found.groupdict().values() if v).decode(errors="replace")
                 setattr(self, name, _OF_A_TAG.sub(r"3.\1", value) if name == "python" else value)
-        end = 0
-        for _ in range(_READ if _GPU in possible and len(self.gpus) < _GPUS_KEPT else 0):
-            if (found := _GPU.search(text, end)) is None:
-                break
-            end = found.end()
-            line = text[begin_of_line(text, found.start()) : end_of_line(text, end)]
+        for found in islice(_CPU_BUILD.each(text), _READ) if _CPU_BUILD in possible else ():
+            name = next(v for v in found.groupdict().values() if v).decode(errors="replace")
+            if name not in self.cpu_builds:
+                self.cpu_builds.append(name)
+        for found in islice(_GPU.each(text), _READ) if _GPU in possible and len(self.gpus) < _GPUS_KEPT else ():
+            line = text[begin_of_line(text, found.start()) : end_of_line(text, found.end())]
             if not _NOT_HERE.search(line[:400]):
                 name = (found.groupdict()["gpu"] or b"").decode(errors="replace")
                 plain = re.sub(r"^(?:GPUs?:? |\d ?[x\u00d7] ?|on (?:an? )?)", "", name)
@@ -286,9 +290,14 @@ class TorchRange(msgspec.Struct, frozen=True):
         )
 
 
+_OLD_STRING = re.compile(r"_ZN(?:K?3c10|2at|5torch)\w*E\w*Ss(?:$|[A-Z_\d])")
+"""A function of torch's that takes a string of the old C++ ABI (Itanium C++ ABI, 5.1.8: Ss)."""
+
+
 def built_for(symbol: str) -> TorchRange | None:
     """What the symbol tells, or ``None`` for one that tells nothing."""
-    return next((torch for pattern, torch in _torch_table() if pattern.search(symbol.encode())), None)
+    known = next((torch for pattern, torch in _torch_table() if pattern.search(symbol.encode())), None)
+    return known or (TorchRange(cxx11_abi=False) if _OLD_STRING.match(symbol) else None)
 
 
 @cache

@@ -11,7 +11,7 @@ looking for the pattern, and a line can be as short as two characters.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 from flashdepot.errors import MissingToolError
@@ -100,6 +100,13 @@ class Pattern:
     def search(self, lines: bytes, start: int = 0) -> re.Match[bytes] | None:
         """The first match in lines of UTF-8 that are separated by line feeds, or ``None``."""
         return self._compiled.search(lines, start)
+
+    def each(self, lines: bytes) -> Iterator[re.Match[bytes]]:
+        """Every match, one behind the other."""
+        end = 0
+        while (found := self.search(lines, end)) is not None:
+            yield found
+            end = max(found.end(), end + 1)
 
 
 _QUOTES = "'\"`"

@@ -107,6 +107,23 @@ class Places(ProjectFiles):
             return f"{self.failed.replace(word, shlex.quote(like))}   # there is no {name} here, and this"
         return f"find . ~ -name {shlex.quote(name)} -not -path '*/.*'   # where it is; then the same command with that path, or in that folder"
 
+    def _below_setting(self, library: str, name: str) -> str:
+        """A setting that is to name the folder of a library and names one above it."""
+        for _, place, number, line in self.settings.lines():
+            value = next(iter(re.findall(r"(/[^\s'\"]+)[\"']?\s*[,}]?\s*$", line)), "")
+            if not value or library not in line.lower():
+                continue
+            found = (
+                path
+                for depth in ("*/", "*/*/", "*/*/*/")
+                for path in self.files.find(f"{glob.escape(value)}/{depth}{name}")
+            )
+            if there := next(found, ""):
+                return self.replaced(
+                    place, number, line.replace(value, str(Path(there).parent)), f"{Path(there).name} is there"
+                )
+        return ""
+
     def _cd(self, given: str, _groups: Mapping[str, str]) -> str:
         """The failed command in the folder below this one that has the project's file, where one has."""
         there = (
@@ -120,9 +137,47 @@ class Places(ProjectFiles):
             return f"{self.failed[: place.end() - 1]}./{folder}{self.failed[place.end() :]}   # the project is there"
         return f"cd {shlex.quote(folder)} && {self.failed or 'THE_COMMAND'}   # the project is there"
 
+    def _notfound(self, _given: str, groups: Mapping[str, str]) -> str:
+        """The failed command of CMake's with the place of a library or of headers that a variable of its own has not."""
+        variable = groups.get("variable", "")
+        name = re.sub(r"_?(?:LIBRAR(?:Y|IES)|LIB|INCLUDE_DIRS?)$", "", variable).rpartition("CUDA_")[2].lower()
+        if not name or not self.failed.startswith("cmake "):
+            return ""
+        file = f"{name}*.h" if "INCLUDE" in variable else f"lib{name}.so"
+        homes = [
+            value for key, value in self.shell.variables.items() if key.endswith(("_HOME", "_ROOT", "_PATH", "_DIR"))
+        ]
+        roots = (
+            *map(glob.escape, homes),
+            "/usr/local/cuda*",
+            "/opt/cuda*",
+            "*",
+            "*/*",
+            "../*",
+            "../*/*",
+            "$CONDA_PREFIX",
+            "/usr",
+        )
+        folders = (
+            ("include",)
+            if "INCLUDE" in variable
+            else ("lib64", "lib", "lib64/stubs", "lib/stubs", "lib/x86_64-linux-gnu")
+        )
+        found = (path for root in roots for folder in folders for path in self.files.find(f"{root}/{folder}/{file}"))
+        place = next(found, "")
+        there = str(Path(place).parent) if "INCLUDE" in variable else place
+        stub = "; the driver's own is taken where the program runs" if "/stubs/" in place else ""
+        return (
+            f"{self.failed} -D{variable}={shlex.quote(str(Path.cwd() / there))}   # {variable} was not found, and is there{stub}"
+            if place
+            else ""
+        )
+
     def _folder(self, given: str, groups: Mapping[str, str]) -> str:
         """The folder below this one that has a header or a library, in the variable by which it is looked for there."""
         name = groups.get("file") or f"lib{groups['lib']}.[sa]*"
+        if (library := groups.get("lib", "").lower()) and (own := self._below_setting(library, name)):
+            return own
         found = (
             path
             for depth in ("*/", "*/*/", "*/*/*/", *((*_LIBRARIES, *_OF_SYSTEM) if "lib" in groups else ()))

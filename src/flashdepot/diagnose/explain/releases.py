@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, lru_cache
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -112,19 +113,16 @@ class Releases:
         return frozenset(n for n in PYTHONS if any(file.is_for_python(n) for file in files))
 
     def newest(self, here: Here, spec: str = "") -> str:
-        """The newest release with a wheel for this Python and system, of the same major release as ``spec`` where there is one; or empty."""
-        same = (numbers_of(spec.lstrip("<>=~! ")) or (-1,))[0]
-        fit = {file.version for file in self._asked(spec if "+" in spec else "") if file.serves(here.python, here)}
-        return max(
-            fit,
-            key=lambda version: (not _is_early(version), numbers_of(version)[0] == same, version_key(version)),
-            default="",
+        """The release with a wheel for this Python and system that is nearest to what was asked for; the newest without bounds; or empty."""
+        return nearest(
+            spec, {f.version for f in self._asked(spec if "+" in spec else "") if f.serves(here.python, here)}
         )
 
-    def newest_source(self, here: Here) -> str:
-        """The newest release that is there as source for this Python; or empty."""
-        fit = {file.version for file in self._files if file.wheel is None and file.is_for_python(here.python)}
-        return max(fit, key=lambda version: (not _is_early(version), version_key(version)), default="")
+    def newest_source(self, here: Here, spec: str = "") -> str:
+        """The same for a release that is there as source for this Python."""
+        return nearest(
+            spec, {file.version for file in self._files if file.wheel is None and file.is_for_python(here.python)}
+        )
 
     def released(self, spec: str) -> str:
         """The newest release of those asked for, as wheels or as source; or empty."""
@@ -147,6 +145,36 @@ class Releases:
     def _asked(self, spec: str) -> Sequence[_File]:
         """The files of the releases that were asked for; of a build with a local version those of the release itself."""
         return [file for file in self._files if holds(spec.partition("+")[0], file.version)]
+
+
+def wheel_serves(wheel: WheelName, here: Here) -> bool:
+    """Whether a wheel is for a Python and a system."""
+    return _File(wheel.version, wheel, "").serves(here.python, here)
+
+
+def nearest(spec: str, versions: Iterable[str]) -> str:
+    """The version that does most likely for what was asked for: of its series, of the next one, or of the last before it; or empty.
+
+    :param spec: what was asked for; without one version in it, the newest is taken.
+    """
+    asked = re.fullmatch(r"={1,3}\s*v?(\d[\w.]*?)(?:\.\*|\+.*)?", spec)
+    want = numbers_of(asked[1]) if asked else ()
+
+    def closeness(version: str) -> tuple[Any, ...]:
+        numbers = numbers_of(version)
+        series, same = (
+            _series(numbers),
+            sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(want, numbers, strict=False))),
+        )
+        above = series >= _series(want)
+        steps = tuple(-n for n in series) if above and want else series
+        return not _is_early(version), bool(want) and numbers[:1] == want[:1], above, steps, same, version_key(version)
+
+    return max(versions, key=closeness, default="")
+
+
+def _series(numbers: tuple[int, ...]) -> tuple[int, ...]:
+    return numbers[: 2 if any(numbers[:2]) else 3]
 
 
 def chosen(pythons: frozenset[int], failed: int) -> str:

@@ -40,6 +40,10 @@ _BUILD_FOLDERS = ("CMakeCache.txt", "*/CMakeCache.txt", "*/*/CMakeCache.txt")
 
 _BUNDLES = frozenset(name for name in PLACES if re.search("CERT|CA_BUNDLE|CAINFO", name))
 """Variables that name the certificates to trust: where one does not verify, the file that is there is of others."""
+_VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\b")
+_REFUSED = re.compile(r"\b(?:must|invalid|unknown|unsupported|expected|not a valid)\b", re.IGNORECASE)
+_SETS = re.compile(r"\s*(?:export |set )?([A-Z][A-Z0-9_]+)=[^;&|]*$")
+"""A line of a script that sets a variable and does nothing else."""
 _FLAG = re.compile(r"(?<![\w-])--([a-z][a-z-]+)")
 _OFF = ("", "0", "false", "no", "off")
 _ONE_WORD = re.compile(r"[\w+-]{5,}")
@@ -92,7 +96,18 @@ class Settings:
             if switched or (Path(place).name != "pyproject.toml" and self._is_named(value)):
                 lines = _entry_of(self.shell.files.text(place).splitlines(), number)
                 return f"sed -i.bak {lines}d {shlex.quote(place)}   # {line.strip()}: this line of it is at fault; the old file stays as .bak"
-        return stale
+        return stale or self._of_a_script()
+
+    def _of_a_script(self) -> str:
+        """The line of the user's own scripts that sets a variable which the error names as wrong."""
+        named = {*_VARIABLE.findall(self.said)} if self.hit is None and _REFUSED.search(self.said) else set()
+        for place in (
+            path for pattern in ("*.sh", "*/*.sh", ".env", "*.bat") for path in self.shell.files.find(pattern) if named
+        ):
+            for number, line in enumerate(self.shell.files.text(place).splitlines(), 1):
+                if (found := _SETS.match(line)) and found[1] in named:
+                    return f"sed -i.bak {number}d {shlex.quote(place)}   # {line.strip()}: refused; the old file stays as .bak"
+        return ""
 
     def lines(self) -> Iterator[tuple[str, str, int, str]]:
         """Each line of the files in which tools keep what is also a variable: the tool, the file, the line's number and itself."""

@@ -19,6 +19,7 @@ from flashdepot.diagnose.explain.command import code_of, for_windows, is_command
 from flashdepot.diagnose.explain.match import RuleOutcome
 from flashdepot.diagnose.explain.releases import IndexPages
 from flashdepot.diagnose.explain.requested import Requested
+from flashdepot.diagnose.explain.steps import commands_of
 from flashdepot.files.disk import text_of
 from flashdepot.model.host import HostRecord
 from flashdepot.model.target import Platform
@@ -80,6 +81,15 @@ _PIP = re.compile(
     r"(?:\bpython[\d.]* -m )?(?<![\w/.-])(?:uv )?pip (cache remove|cache purge|install|uninstall|list|check|show|freeze)\b"
 )
 _PYTHON = re.compile(r"(?<![\w/.>='-])python(?= -)")
+_MANAGES = re.compile(r"(?:[A-Z]\w*=\S* )*(uv|poetry|pdm|pipenv) (?:sync|run|lock|add|install|update)\b")
+_ADDS = {"uv": "add", "poetry": "add", "pdm": "add", "pipenv": "install"}
+"""Tools by whose files an environment is what it is, and the command of each that adds a package."""
+_WORD = re.compile(r"'[^']*'|\"[^\"]*\"|[^\s;&|'\"]+")
+_PIP_WORDS = re.compile(rf"{_PIP.pattern}((?: (?:{_WORD.pattern}))*)")
+_WITH_INDEX = ("--index-url", "--extra-index-url", "-i")
+_KEPT_BY_UV = ("-r", "--no-build-isolation")
+_ANEW = {"-U": "--upgrade-package", "--upgrade": "--upgrade-package", "--force-reinstall": "--reinstall-package"}
+_NAME = re.compile(r"[A-Za-z][\w-]*")
 BRINGS_CUDA = re.compile(r"\bpip install (?:-\S+ )*'?(?:cuda-toolkit|nvidia-)")
 """A pip command that brings parts of CUDA, which is for every tool's logs."""
 _START = re.compile(r"(?:^|(?:&&|;|\|) +)(?:[A-Z][A-Z0-9_]*=\S* |sudo )*(?P<program>[a-z][\w-]*)(?= |$)")
@@ -100,7 +110,7 @@ OF_CUDA = frozenset(
     {"CUDACXX", "NVCC", "CUDA_HOME", "CUDA_PATH", "CUDA_ROOT", "CUDA_TOOLKIT_ROOT_DIR", "CUDAToolkit_ROOT"}
 )
 """Variables that say where CUDA's compiler is."""
-_HOME = re.compile(r"\bCUDA_HOME=(/[\w./-]+)")
+_HOME = re.compile(r"\bCUDA_HOME=(/[\w./-]+)|(/usr/local/cuda[\w.-]*)")
 _OF_TOOLS = re.compile(
     r"(?!CONDA_(?:EXE|PREFIX|PYTHON|SHLVL|DEFAULT|PROMPT)|MAMBA_EXE|UV$)(?:PIP|UV|POETRY|CONDA|MAMBA|CARGO|RUST\w*|CC|CXX|CUDA\w*|NVCC"
     r"|CMAKE|MAKE\w*|HF|TORCH\w*|TRITON|GIT|SSL|CURL|REQUESTS|PKG_CONFIG|BINDGEN|LIB\w*|LD|PYTHON\w*|XDG|TMPDIR|npm_config|PROTOC"
@@ -130,16 +140,22 @@ class UserShell:
         self.active = bool(host and host.python and host.python.found_by in _ACTIVE)
         self.tools = {name.upper() for step in outcome.steps for name in (step.tool, step.installer)}
         self.cmake = any(step.tool in ("cmake", "ninja") for step in outcome.steps)
-        self.prefix = outcome.facts.prefix
+        self.prefix, self.cpu_builds = outcome.facts.prefix, outcome.facts.cpu_builds
         known = outcome.facts.os or outcome.facts.prefix
-        self.windows = outcome.windows or bool(host and host.platform.system == "windows" and not known)
-        self.elsewhere = bool(known and not self.windows)  # on another system than Windows, as the log says
         self.python = self._python(self.prefix)
+        by_exe = self.python.endswith(".exe")
+        self.windows = outcome.windows or by_exe or bool(host and host.platform.system == "windows" and not known)
+        self.elsewhere = bool(known and not self.windows)  # on another system than Windows, as the log says
         here = host.platform if host else _SYSTEMS["linux"]
         if known or outcome.windows:
             here = _SYSTEMS.get(outcome.facts.os, here if here.system == "linux" else _SYSTEMS["linux"])
         self.platform = _SYSTEMS["windows"] if self.windows else here
         self.minor = self._minor(outcome.facts.python)
+        asked = next((found[1] for part in commands_of(self.command) if (found := _MANAGES.match(part.command))), "")
+        managed = self.tools & {name.upper() for name in _ADDS} if not self.command else set()
+        named = asked or next((name for name in _ADDS if name.upper() in managed and name != "uv"), "")
+        self.manager = named if named != "uv" or not files.here or files.find("pyproject.toml") else ""
+        """The tool whose files say what is in the environment, and whose next run takes away what they do not say; empty for none."""
 
     def _python(self, prefix: str) -> str:
         """The interpreter that the failed command or the log names, where it is there and not the active one; else empty."""
@@ -177,6 +193,12 @@ class UserShell:
         elif self.host and self.host.python:
             yield str(self.host.python.purelib)
 
+    def installed(self, name: str) -> str:
+        """The release of a package in that environment; empty where it is not there, or nothing can be read."""
+        spelled = re.sub(r"[-_.]+", "[-_.]", name)
+        found = (path for site in self.sites for path in self.files.find(f"{glob.escape(site)}/{spelled}-*.dist-info"))
+        return next(found, "").rpartition("/")[2].removesuffix(".dist-info").rpartition("-")[2]
+
     def of_wheels(self, pattern: str) -> str:
         """A file of NVIDIA's wheels that are installed there; empty where none has it."""
         found = (path for site in self.sites for path in self.files.find(f"{glob.escape(site)}/nvidia/{pattern}"))
@@ -201,16 +223,19 @@ class UserShell:
         return None if programs is None else program in programs
 
     def lacks(self, command: str) -> bool:
-        """Whether it begins with a program or names a toolkit that is not there, or is for a project that this folder does not have."""
+        """Whether it begins with a program or is for a project that this folder does not have."""
         code = code_of(command)
         started = {found["program"] for found in _START.finditer(code)}
         if LINK_CANDLE in code and (lock := self.files.text("Cargo.lock")) and _CANDLE_CRATE not in lock:
             return True
-        if self.files.here and (home := _HOME.search(code)) and not self.files.find(glob.escape(home[1])):
-            return True
         if self.files.here and (edited := _REPLACES.fullmatch(code)) and edited[1] not in self.files.text(edited[2]):
             return True
         return any(self.has(name) is False for name in started & _PROGRAMS)
+
+    def names_nothing(self, command: str) -> bool:
+        """Whether it names the folder of a toolkit that is not on this machine."""
+        homes = [found[0] or found[1] for found in _HOME.findall(code_of(command))] if self.files.here else []
+        return any(not self.files.find(glob.escape(home)) for home in homes)
 
     def carried(self, command: str, tool: str) -> str:
         """The command as it runs here: by the Python, the installer and the rights that are there."""
@@ -268,11 +293,18 @@ class UserShell:
         ):
             make, by = ("uv venv .cuda", by_uv) if self.has("uv") else ("python3 -m venv .cuda", code)
             return f"{make} && . .cuda/bin/activate && {by}"
-        if "POETRY" in self.tools and ("poetry " in self.command or not self.command):
-            return _by(code, "poetry run pip")
+        if self.manager:
+            return _of_project(code, self.manager)
         if self.python:
             name = shlex.quote(self.python)
-            has_pip = bool(self.files.find(f"{glob.escape(str(Path(self.python).parent))}/pip"))
+            place = glob.escape(str(Path(self.python).parent))
+            there = (
+                f"{place}/pip",
+                f"{place}/Scripts/pip.exe",
+                f"{place}/Lib/site-packages/pip",
+                f"{place}/../lib/python3*/site-packages/pip",
+            )
+            has_pip = self.python.endswith(".exe") or any(map(self.files.find, there))
             code = _by(code, f"{name} -m pip") if has_pip else _by(code, "uv pip", f" --python {name}")
             return _PYTHON.sub(name, code)
         if self.active and python:
@@ -286,6 +318,34 @@ class UserShell:
         if python and python.found_by.startswith(_NEAREST):
             return by_uv
         return f"uv venv --allow-existing && . .venv/bin/activate && {by_uv}" if by_uv != code else code
+
+
+def _of_project(code: str, manager: str) -> str:
+    """A command with pip as one that changes the project's own files: what is installed beside them is gone with the next run."""
+    uv = manager == "uv"
+
+    def put(found: re.Match[str]) -> str:
+        verb, words = found[1], _WORD.findall(found[2])
+        if verb.startswith("cache"):
+            return "uv cache clean" if uv else f"{manager} run pip {verb}{found[2]}"
+        if verb not in ("install", "uninstall"):
+            return f"uv pip {verb}{found[2]}" if uv else f"{manager} run pip {verb}{found[2]}"
+        if verb == "uninstall":
+            names = [word for word in words if not word.startswith("-")]
+            return "" if _PIP.search(code, found.end()) else " ".join([manager, "remove", *names])
+        added, rest = [manager, _ADDS[manager]], iter(words)
+        newer = next((option for word in words if (option := _ANEW.get(word))), "")
+        for word in rest:
+            if word in _WITH_INDEX:
+                index = next(rest, "")
+                added += ["--index", index] if uv else []
+            elif word in _KEPT_BY_UV or not word.startswith("-"):
+                added += [word] if uv or not word.startswith("-") else []
+                added += [newer, word] if uv and newer and _NAME.fullmatch(word) else []
+        return " ".join(added)
+
+    done = _PIP_WORDS.sub(put, code)
+    return _PYTHON.sub(f"{manager} run python", re.sub(r"(^|&& |; )\s*(?:;|&&) ", r"\1", done))
 
 
 def _by(code: str, how: str, option: str = "") -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -29,11 +29,12 @@ _KEPT = 200
 _READ = 1000
 """Lines of a piece of a log that are read for a step; a hostile one has nothing but lines that begin one."""
 
-_COMMAND_SHOWN = 200
+COMMAND_KEPT = 400
+"""Characters of a command that are kept; a longer one is not said again."""
 _MEMORY = 1 << 24
 
-_INSTALLERS = frozenset({"pip", "uv", "poetry", "pdm", "pixi", "conda", "cargo", "maturin"})
-OF_PYTHON = frozenset({"pip", "uv", "poetry", "pdm"})
+_INSTALLERS = frozenset({"pip", "uv", "poetry", "pdm", "pipenv", "pixi", "conda", "cargo", "maturin"})
+OF_PYTHON = frozenset({"pip", "uv", "poetry", "pdm", "pipenv"})
 _PROMPT = (
     r"(?:(?:\(\S+\) ?)*(?:\[?[\w.-]+@[\w.-]+[:~ ][^$#%>]*|[~/][\w./~-]* (?:\([\w./-]+\) )?)?[$#%\x{276f}\x{279c}] ?"
     r"|(?:\(\S+\) ?)*(?:PS )?[A-Z]:\\[^>]*> ?|!|\+ "
@@ -347,6 +348,8 @@ def _mark(line: str) -> tuple[Step, bool] | None:
     return None
 
 
+_USAGE = " [options]"
+"""What a command has in a program's help."""
 _IN_PROSE = re.compile(
     r"[:.,]? (?:(?i:fail\w*|stuck|hangs?|hanging|freez\w+|takes?|taking|took|gives?|giving|throws?|errors?|says|does|doesn't|is|was|are"
     r"|but|and|when|while|after|before|then|because|on|at|in|with|without|for|even|always|never|not|it|I|exits?|returns?|results?)\b|- )"
@@ -359,6 +362,8 @@ def _command(line: str) -> Step | None:
     if not (found := _marks().prompt.search(text)):
         return None
     command = _said(found.groupdict())["command"]
+    if _USAGE in command:
+        return None
     bare = re.sub(r"^(?:sudo |time |[A-Z_]+=\S* )*(?:\S*[/\\])?(?:python[\d.]*(?:\.exe)? -m )?", "", command)
     for phase, pattern in _marks().commands:
         if (kind := pattern.search(bare.encode())) is None:
@@ -371,7 +376,7 @@ def _command(line: str) -> Step | None:
         tool = {"pip3": "pip", "mamba": "conda", "micromamba": "conda"}.get(
             tool, "compiler" if tool in _COMPILERS else tool
         )
-        return Step(tool, phase, 0, 0, command.strip()[:_COMMAND_SHOWN], package, version)
+        return Step(tool, phase, 0, 0, command.strip()[:COMMAND_KEPT], package, version)
     return None
 
 
@@ -388,6 +393,18 @@ def _in_sentence(line: str) -> str:
     """The installation in which something failed, of a person's one sentence about it, as its command; or nothing."""
     found = _DURING.search(line)
     return f"{'uv pip' if _BY_UV.search(line) else 'pip'} install {found['package']}" if found else ""
+
+
+_BETWEEN = re.compile(r"\s*(?:&&|\|\|?|;|(?:\d?>>?(?:&\d)?|&>)\s*\S*)(?:\s+|$)")
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+
+
+def commands_of(line: str) -> Sequence[Step]:
+    """The commands of a line of a shell that are of a tool, without what its output goes to."""
+    hidden = _QUOTED.sub(lambda found: "x" * len(found[0]), line)
+    ends = [0, *(place for found in _BETWEEN.finditer(hidden) for place in found.span()), len(line)]
+    parts = (line[begin:end] for begin, end in zip(ends[::2], ends[1::2], strict=True))
+    return [step for part in parts if (step := _command(part))]
 
 
 def _said(groups: Mapping[str, bytes | None]) -> dict[str, str]:

@@ -146,13 +146,11 @@ class Supply:
         if "+" in spec:
             what = f"this release without {spec[spec.index('+') :]}"
         elif not version and not self._released and not self._elsewhere:
-            version, what = project.newest_source(self.here), "this release, as source"
+            version, what = project.newest_source(self.here, spec), "this release, as source"
         if not version or not self.here.python:
             return ""
-        poetry = "POETRY" in self.shell.tools
-        code = f"{'poetry add' if poetry else 'pip install'} {self.asked.name}=={version}"
-        installed = edits.required(f"{code}   # {self.shell.pages.index} has {what}")
-        return code + self._remark(what) if poetry else self.shell.carried(installed, "python")
+        installed = edits.required(f"pip install {self.asked.name}=={version}   # {self.shell.pages.index} has {what}")
+        return self.shell.carried(installed, "python")
 
     def _without(self, edits: Edits) -> list[str]:
         """What is left where no such project is there: the name that was meant, its repository, or the rest without it."""

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Mapping
 
 from flashdepot.diagnose.explain.cuda import cuda_values, minor, root_of
-from flashdepot.diagnose.explain.hint import SAFE
+from flashdepot.diagnose.explain.hint import TYPED
 from flashdepot.diagnose.explain.machine import (
     FROM_SOURCE,
     UNNAMED,
@@ -24,7 +24,7 @@ from flashdepot.diagnose.explain.match import RuleOutcome
 from flashdepot.diagnose.explain.piece import Hit
 from flashdepot.diagnose.explain.releases import PYTHONS, chosen, holds
 from flashdepot.diagnose.explain.shell import UserShell
-from flashdepot.diagnose.explain.steps import NODES
+from flashdepot.diagnose.explain.steps import COMMAND_KEPT, NODES, commands_of
 from flashdepot.model.host import HostRecord
 
 SHOWN = 300
@@ -41,7 +41,9 @@ _JOBS = re.compile(r" (?:-j ?\d*|--(?:parallel|jobs)(?:[ =]\d+)?)(?= |$)")
 NAME = re.compile(r"\{(\w+)\}")
 
 TOOLS = {
-    **dict.fromkeys(("pip", "uv", "poetry", "pdm", "pixi", "maturin", "python", "torchrun", "server"), "python"),
+    **dict.fromkeys(
+        ("pip", "uv", "poetry", "pdm", "pipenv", "pixi", "maturin", "python", "torchrun", "server"), "python"
+    ),
     **{name: name for name in ("cargo", "conda", "cmake", "git", "compiler")},
     "nvcc": "compiler",
 }
@@ -133,10 +135,19 @@ def tool_of(hit: Hit, outcome: RuleOutcome, package: Package) -> str:
 
 
 def failed_command(outcome: RuleOutcome, tool: str = "") -> str:
-    """The command that failed, of a tool or of any, where the log or the user has it, and it may be said again."""
-    said = [step.command for step in outcome.steps if (not tool or TOOLS.get(step.tool) == tool) and step.command]
-    fits = said and SAFE.fullmatch(said[-1]) and len(said[-1]) < SHOWN // 2
-    return said[-1] if fits and not said[-1].endswith("successfully.") else ""
+    """The command that failed, of a tool or of any, where the log or the user has it, and it may be said again.
+
+    Of several in one line it is the one of what failed: of a tool that wrote the last step, else the first that installs or builds.
+    """
+    steps = [step for step in outcome.steps if step.command and (not tool or TOOLS.get(step.tool) == tool)]
+    if not steps or len(steps[-1].command) >= COMMAND_KEPT or steps[-1].command.endswith("successfully."):
+        return ""
+    parts = [part for part in commands_of(steps[-1].command) if not tool or TOOLS.get(part.tool) == tool]
+    last = next((step.tool for step in reversed(outcome.steps) if not step.command), "")
+    of_last = next((part for part in parts if part.tool == last), None)
+    failed = of_last or next((part for part in parts if part.phase not in ("run", "import", "fetch")), None)
+    command = (failed or parts[-1]).command if parts else steps[-1].command
+    return command if TYPED.fullmatch(command) else ""
 
 
 def values_of(hit: Hit, outcome: RuleOutcome, package: Package, tool: str, shell: UserShell) -> Mapping[str, str]:
@@ -144,7 +155,7 @@ def values_of(hit: Hit, outcome: RuleOutcome, package: Package, tool: str, shell
     usual = {"jobs": "2", "room": "/other/disk", "cuda_release": "==13.0.*", "for_amd": FOR_AMD}
     if shell.windows or shell.host is None:
         cuda = "%CUDA_PATH%" if shell.windows else "/usr/local/cuda"
-        usual |= {"cuda_home": cuda, "other_cuda_home": cuda, "cuda_lib": f"{cuda}/lib64"}
+        usual |= {"any_cuda": cuda, "cuda_home": cuda, "other_cuda_home": cuda, "cuda_lib": f"{cuda}/lib64"}
     values = {
         **usual,
         **({"room": shell.room} if shell.room else {}),
@@ -275,8 +286,6 @@ def _of_host(host: HostRecord | None) -> dict[str, str]:
     if host.toolkits:
         values["cuda_home"] = root_of(host.toolkits[0])
         values["cuda_release"] = f"=={minor(host.toolkits[0].version)}.*"
-    if len(host.toolkits) > 1:
-        values["other_cuda_home"] = root_of(host.toolkits[1])
     if host.compilers:
         values["compiler"] = host.compilers[0].path
     return values
