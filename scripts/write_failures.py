@@ -40,7 +40,7 @@ the machine of a record (`--host`).
   only mentioned: in a person's text, a guide, or source code that nobody ran.
 - A sentence of your own, with no program's words in it, is answered by what it may mean. With the log the answer is
   [right more often](../benchmarks/explain.md#a-sentence-instead-of-a-log).
-- If pip, uv or Poetry did not find or could not build a release, `explain` asks the package index of your pip and uv settings which
+- If pip, uv or Poetry did not find or could not build a release, `explain` asks the package indexes of your pip and uv settings, and of your project's files, which
   releases there are, and for which Pythons and systems, and advises what is there. It sends names of projects only: of known public
   packages, and of those that the log shows an installer asking that index for; at most six a log, for five seconds. Another index that a
   log names is never asked. `--offline` or `FLASHDEPOT_OFFLINE=1` switches this off; `-v` says what is asked, `--json` under `asked`.

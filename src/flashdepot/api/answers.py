@@ -208,6 +208,7 @@ def _ask(question: IndexQuestion) -> IndexPages:
         settings = read_index_settings()
     except UsageError:  # pip's settings, of which pip itself will speak
         return IndexPages()
+    settings = replace(settings, indexes=tuple(dict.fromkeys((*settings.indexes, *question.added))))
     files = listed(question.public, question.others, question.index, settings, _INDEX_SECONDS)
     return IndexPages(files, "PyPI" if settings.indexes == (None,) else "the index")
 

@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from flashdepot.diagnose.explain.lines import read_chunks
 from flashdepot.diagnose.explain.match import match
-from flashdepot.diagnose.explain.releases import Ask, IndexQuestion, ask_nobody, index_named, question, to_ask
+from flashdepot.diagnose.explain.releases import Ask, IndexQuestion, ask_nobody, question, to_ask
 from flashdepot.diagnose.explain.report import Cause, LogReport, make_report
 from flashdepot.diagnose.explain.rules import load_rules
 from flashdepot.diagnose.explain.shell import NOWHERE, Files, UserShell
@@ -37,7 +37,7 @@ def explain(
     outcome = match(load_rules(), read_chunks(log), command)
     shell = UserShell(outcome, host, files)
     if asked := to_ask(outcome):
-        shell.asked, shell.pages = asked, ask(question(asked, outcome, index_named(outcome, files.text)))
+        shell.asked, shell.pages = asked, ask(question(asked, outcome, files))
     return make_report(outcome, shell)
 
 

@@ -84,7 +84,12 @@ class Edits(OfInstalled):
         if "Windows" in why and self.shell.elsewhere:
             return ""
         asked = re.compile(rf"(?<![\w./=-]){re.escape(groups['name'])}(?:\s*[<>=!~][^'\";#\s]*)?(?=[\s'\";,#]|$)")
-        return self.written(asked, new, f"{groups['name']} {why}", self.lists)
+        if written := self.written(asked, new, f"{groups['name']} {why}", self.lists):
+            return written
+        command = f"pip install -U {new}   # {groups['name']} {why}"
+        return (
+            self.shell.carried(command, "python") if "Windows" in why and self.shell.windows and not self.failed else ""
+        )
 
     def _drop(self, _given: str, groups: Mapping[str, str]) -> str:
         """A requirements file without a package that no index has."""

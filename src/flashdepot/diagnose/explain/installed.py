@@ -1,4 +1,4 @@
-"""What is installed where the command failed, what else of it lies here, and where the user's own files ask for FlashAttention."""
+"""What is installed where the command failed, what else of it is here, and where the user's own files ask for FlashAttention."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ASKS_FOR_FLASH = re.compile(
     r"(?P<name>attn[_-]implementation[\"']?\s*[:= ]\s*[\"']?)flash_attention_[23]|(?P<switch>\buse_flash_attention_2\s*=\s*)True"
     r"|(?P<word>(?:--|^\s*)flash_attn[:= ]+)(?:fa2|on)\b|(?P<lower>^\s*flash_attention:\s*)true"
 )
-"""How programs of the field are told to take FlashAttention: what stands before the value, by the kind of value."""
+"""How programs of the field take FlashAttention: what stands before the value, by the kind of value."""
 _SINCE = (4, 36)
 """The release of transformers that knows attn_implementation."""
 _OLD_ABI = "2.6"
@@ -34,7 +34,7 @@ _WITH_WHEELS = {
 }
 """Projects of an index that have source only or no more, and those that have their wheels."""
 _LISTED = 2
-"""Wheels that are named of those that lie here."""
+"""Wheels that are named of those that are here."""
 _IN_SOURCES = re.compile(r"sed -i\.bak 's/(?P<old>[^/]+)/.* \*\.py$")
 
 _INSTALLS_ONE = re.compile(
@@ -50,7 +50,7 @@ class OfInstalled(OfConda):
     """A project, by what is installed where it runs."""
 
     def local_wheels(self, name: str) -> list[str]:
-        """The commands that install wheels of a package that lie here and fit, the one that is installed last."""
+        """The commands that install wheels of a package that are here and fit, the one that is installed last."""
         spelled, there = re.sub(r"[-_.]+", "[-_]", name), self.shell.installed(name)
         libc = self.shell.host.libc if self.shell.host else None
         fits: dict[str, str] = {}
@@ -64,8 +64,7 @@ class OfInstalled(OfConda):
         versions = sorted(fits, key=lambda version: (version != there, version_key(version)), reverse=True)[:_LISTED]
         install = "pip install --no-deps --force-reinstall"
         return [
-            f"{install} {shlex.quote(f'./{fits[version]}')}   # a wheel of {name} that lies here"
-            for version in versions
+            f"{install} {shlex.quote(f'./{fits[version]}')}   # a wheel of {name} that is here" for version in versions
         ]
 
     def required(self, command: str) -> str:
@@ -158,7 +157,7 @@ class OfInstalled(OfConda):
         options = [option for option in ("--force-reinstall", "--no-cache-dir") if option not in asked]
         if not (asked and options and TYPED.fullmatch(asked)):
             return ""
-        return f"{asked} {' '.join(options)}   # built anew: pip keeps what it built without CUDA"
+        return f"{asked} {' '.join(options)}   # built again: pip keeps what it built without CUDA"
 
     def _plain(self, _given: str, groups: Mapping[str, str]) -> str:
         """A release without the local version that only torch's own index has."""

@@ -6,7 +6,8 @@ Nothing here asks an index. :func:`to_ask` says what a log gives a reason to ask
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache, lru_cache
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,8 @@ from flashdepot.model.wheel import (
 if TYPE_CHECKING:
     from pypi_simple import DistributionPackage
 
+    from flashdepot.diagnose.explain.shell import Files
+
 _MOST = 6
 """Projects that are asked for because of one log."""
 _LOOKED_AT = 3
@@ -45,6 +48,7 @@ PYTHONS = range(6, NEWEST + 1)
 """The minor releases of Python 3 that people run (python.org, 2026-11)."""
 _USUAL = 12
 """The minor release of Python 3 that most packages of the field have wheels for (PyPI, 2026-11)."""
+_ADDED = re.compile(r"^--(?:extra-)?index-url[ =]+([^\s#]+)", re.MULTILINE)
 _WHEEL = re.compile(r"(?:^|[\s/'\"`])([A-Za-z][\w.]*-\d[^\s/'\"`]*?\.whl)\b")
 
 
@@ -58,6 +62,8 @@ class IndexQuestion(msgspec.Struct, frozen=True):
     public: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
     index: str = ""
+    added: tuple[str, ...] = ()
+    """Indexes that the project's own files add to the user's."""
 
 
 class IndexPages(msgspec.Struct, frozen=True):
@@ -192,13 +198,18 @@ def to_ask(outcome: RuleOutcome) -> Sequence[Requested]:
     return [*dict.fromkeys((*failed, *pinned))][:_MOST] if failed else []
 
 
-def question(asked: Sequence[Requested], outcome: RuleOutcome, index: str) -> IndexQuestion:
+def question(asked: Sequence[Requested], outcome: RuleOutcome, files: Files) -> IndexQuestion:
     """What may be sent to an index: a name that is not of a known package only where an installer asked for it."""
     names = dict.fromkeys(one.name for one in asked)
     public = tuple(name for name in names if name in _public())
     said = {one.name for line in outcome.errors for one in in_words(line.text)} | {*outcome.asked}
     said |= {one.name for hit in outcome.hits for one in in_words(hit.line.text)}
-    return IndexQuestion(public, tuple(name for name in names if name in said and name not in public), index)
+    return IndexQuestion(
+        public,
+        tuple(name for name in names if name in said and name not in public),
+        index_named(outcome, files.text),
+        indexes_of(files),
+    )
 
 
 def index_named(outcome: RuleOutcome, text_of: Callable[[str], str]) -> str:
@@ -208,12 +219,31 @@ def index_named(outcome: RuleOutcome, text_of: Callable[[str], str]) -> str:
     """
     if outcome.facts.index:
         return outcome.facts.index.rstrip("/")
-    project = text_of("pyproject.toml") + text_of("uv.toml")
-    for table in re.split(r"^\s*\[\[", project, flags=re.MULTILINE)[1:]:
-        named = re.search(r"^url\s*=\s*[\"']([^\"']+)", table, re.MULTILINE)
-        if named and re.search(r"^default\s*=\s*true|^priority\s*=\s*[\"'](?:default|primary)", table, re.MULTILINE):
-            return named[1].rstrip("/")
-    return ""
+    return next((url for url, default in _project_indexes(text_of) if default), "")
+
+
+def indexes_of(files: Files) -> tuple[str, ...]:
+    """The addresses of the indexes that a project's own files add to the user's, for any package; not those of what a log names."""
+    listed = (
+        files.text(path) for pattern in ("requirements*.txt", "requirements/*.txt") for path in files.find(pattern)
+    )
+    added = (found[1] for text in listed for found in _ADDED.finditer(text))
+    return tuple(dict.fromkeys([*(url for url, _ in _project_indexes(files.text)), *added]))
+
+
+def _project_indexes(text_of: Callable[[str], str]) -> Iterator[tuple[str, bool]]:
+    """The indexes of uv, Poetry, PDM and Pipenv in a project, and whether each takes the usual one's place."""
+    for place in ("pyproject.toml", "uv.toml", "Pipfile"):
+        document: dict[str, Any] = {}
+        with suppress(msgspec.DecodeError):
+            document = msgspec.toml.decode(text_of(place), type=dict[str, Any])
+        tools = document.get("tool", {})
+        tables = (document, *(tools.get(name, {}) for name in ("uv", "poetry", "pdm")))
+        rows = (row for table in tables for key in ("index", "source") for row in table.get(key, ()))
+        for row in rows:
+            kind = row.get("priority", "")
+            if row.get("url") and not row.get("explicit") and kind != "explicit":
+                yield row["url"].rstrip("/"), bool(row.get("default")) or kind in ("default", "primary")
 
 
 @cache

@@ -239,12 +239,13 @@ def _resolve_options(outcome: RuleOutcome, host: HostRecord | None) -> str:
 def _again(outcome: RuleOutcome, shell: UserShell, package: str) -> Iterable[str]:
     """Commands that bring a log with the line that decides."""
     if outcome.run:
-        yield "python ... > run.log 2>&1   # keep all of both streams: the last line of the first traceback is the cause"
+        code = _failed(outcome)[1].replace("THE_COMMAND", "python ...")
+        yield f"{code} > run.log 2>&1   # keep all of both streams: the last line of the first traceback is the cause"
         upgrade = f"; pip install -U {package}" if package != UNNAMED else ""
         yield shell.carried(
             f"pip list; pip check{upgrade}   # releases of different times are the usual reason", "python"
         )
-        yield "CUDA_LAUNCH_BLOCKING=1 python ...   # an error of CUDA: the traceback then names the call that failed"
+        yield f"CUDA_LAUNCH_BLOCKING=1 {code}   # an error of CUDA: the traceback then names the call that failed"
         return
     why = "one compiler at a time, so that the first error stands by itself"
     if not outcome.decided:
@@ -252,9 +253,10 @@ def _again(outcome: RuleOutcome, shell: UserShell, package: str) -> Iterable[str
     elif not outcome.errors:
         why = "the log may be cut off: run the command again and keep all of both streams"
     if outcome.cargo:
-        yield f"cargo build -vv -j 1 > build.log 2>&1   # with the features as before; {why}"
+        code = _failed(outcome)[1].replace("THE_COMMAND", "cargo build")
+        yield f"{code} -vv -j 1 > build.log 2>&1   # with the features as before; {why}"
     elif outcome.steps and all(step.tool == "cmake" for step in outcome.steps):
-        yield f"cmake -S . -B build > build.log 2>&1; cmake --build build -j 1 >> build.log 2>&1   # {why}"
+        yield f"{_failed(outcome)[1]} > build.log 2>&1   # with its own options; {why}"
     elif not _is_asked_for(package, outcome) or (
         outcome.steps and all(step.installer == "conda" for step in outcome.steps)
     ):

@@ -38,13 +38,19 @@ _SMALL = 1 << 26
 class Files:
     """The files of the machine that the advice is for, from the working folder on; none where that is another one."""
 
-    def __init__(self, *, here: bool) -> None:
-        self.here = here
+    def __init__(self, *, here: bool, folder: str = "") -> None:
+        self.here, self.folder = here, folder
+
+    def below(self, folder: str) -> Files:
+        """The same, where what is in a folder comes first: the failed command went there."""
+        return Files(here=self.here, folder=folder) if folder and self.find(glob.escape(folder)) else self
 
     def find(self, pattern: str) -> Sequence[str]:
         """The paths that fit a pattern of :mod:`glob`, in which ``~`` and variables may stand, sorted."""
         place = os.path.expandvars(os.path.expanduser(pattern))  # noqa: PTH111  (a pattern)
-        return sorted(glob.glob(place)) if self.here else ()  # noqa: PTH207  (as it is spelled, also relative)
+        within = [f"{self.folder}/{place}"] if self.folder and not Path(place).is_absolute() else []
+        found = (path for where in (*within, place) for path in sorted(glob.glob(where)))  # noqa: PTH207  (as it is spelled, also relative)
+        return [*dict.fromkeys(found)] if self.here else ()
 
     def is_full(self, path: str) -> bool:
         """Whether the disk of a folder has no room for a package."""
@@ -54,7 +60,8 @@ class Files:
 
     def text(self, path: str) -> str:
         """What is in a file; empty where it cannot be read, or is a device, which a log may name and which may have no end."""
-        return text_of(Path(path)) if self.here and Path(path).is_file() else ""
+        places = (Path(self.folder) / path, Path(path))
+        return next((text_of(place) for place in places if place.is_file()), "") if self.here else ""
 
     @property
     def variables(self) -> Mapping[str, str]:
@@ -130,10 +137,11 @@ class UserShell:
     """
 
     def __init__(self, outcome: RuleOutcome, host: HostRecord | None, files: Files) -> None:
-        self.host, self.files = host, files
+        commands = [step.command for step in outcome.steps if step.command]
+        folder = next((step.folder for step in reversed(outcome.steps) if step.command), "")
+        self.host, self.files = host, files.below(folder)
         self.asked: Sequence[Requested] = ()
         self.pages = IndexPages()
-        commands = [step.command for step in outcome.steps if step.command]
         self.command = commands[-1] if commands else ""
         self.uv = any(step.installer == "uv" for step in outcome.steps)
         self.variables = {**(host.variables if host else {}), **files.variables}
@@ -154,7 +162,7 @@ class UserShell:
         asked = next((found[1] for part in commands_of(self.command) if (found := _MANAGES.match(part.command))), "")
         managed = self.tools & {name.upper() for name in _ADDS} if not self.command else set()
         named = asked or next((name for name in _ADDS if name.upper() in managed and name != "uv"), "")
-        self.manager = named if named != "uv" or not files.here or files.find("pyproject.toml") else ""
+        self.manager = named if named != "uv" or not files.here or self.files.find("pyproject.toml") else ""
         """The tool whose files say what is in the environment, and whose next run takes away what they do not say; empty for none."""
 
     def _python(self, prefix: str) -> str:
@@ -294,7 +302,8 @@ class UserShell:
             make, by = ("uv venv .cuda", by_uv) if self.has("uv") else ("python3 -m venv .cuda", code)
             return f"{make} && . .cuda/bin/activate && {by}"
         if self.manager:
-            return _of_project(code, self.manager)
+            into = f"cd {shlex.quote(self.files.folder)} && " if self.files.folder else ""
+            return into + _of_project(code, self.manager)
         if self.python:
             name = shlex.quote(self.python)
             place = glob.escape(str(Path(self.python).parent))
@@ -321,7 +330,7 @@ class UserShell:
 
 
 def _of_project(code: str, manager: str) -> str:
-    """A command with pip as one that changes the project's own files: what is installed beside them is gone with the next run."""
+    """A command with pip as one that changes the project's own files: what is installed without them is gone with the next run."""
     uv = manager == "uv"
 
     def put(found: re.Match[str]) -> str:

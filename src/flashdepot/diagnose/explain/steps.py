@@ -42,6 +42,7 @@ _PROMPT = (
 )
 _CD = r"(?:cd [\w./~-]+ (?:&&|;) )?"
 """What takes a shell into the folder of a command, where it then stays."""
+_INTO = re.compile(r"\bcd ([\w./~-]+) (?:&&|;) $")
 _BARE = r"(?:sudo (?:-\S+ )*|[A-Z_][A-Z0-9_]*=\S* |time )*(?:\S*[/\\])?(?:python[\d.]*(?:\.exe)? -m )?"
 _FENCE = b"```"
 """What a passage of output ends with, where a person quotes it: what follows is of another command, or nobody's."""
@@ -76,7 +77,7 @@ class Step(msgspec.Struct):
     """One command or one part of its work: where it is in the log, what it does, and with which package.
 
     It grows while the log is read. ``installer`` is the tool that began the work: pip's build of a package calls ninja.
-    ``well`` says that the tool reached its goal.
+    ``well`` says that the tool reached its goal, ``folder`` into which folder the command's line goes first.
     """
 
     tool: str
@@ -88,6 +89,7 @@ class Step(msgspec.Struct):
     version: str = ""
     installer: str = ""
     well: bool = False
+    folder: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """The step in the document of ``--json``; what is not known is empty."""
@@ -348,8 +350,8 @@ def _mark(line: str) -> tuple[Step, bool] | None:
     return None
 
 
-_USAGE = " [options]"
-"""What a command has in a program's help."""
+_USAGE, _SUMS_UP = " [options]", " did not run successfully."
+"""What a command has in a program's help, and in what pip says of one that it ran itself."""
 _IN_PROSE = re.compile(
     r"[:.,]? (?:(?i:fail\w*|stuck|hangs?|hanging|freez\w+|takes?|taking|took|gives?|giving|throws?|errors?|says|does|doesn't|is|was|are"
     r"|but|and|when|while|after|before|then|because|on|at|in|with|without|for|even|always|never|not|it|I|exits?|returns?|results?)\b|- )"
@@ -362,8 +364,10 @@ def _command(line: str) -> Step | None:
     if not (found := _marks().prompt.search(text)):
         return None
     command = _said(found.groupdict())["command"]
-    if _USAGE in command:
+    if _USAGE in command or command.endswith(_SUMS_UP):
         return None
+    into = _INTO.search(line[: line.find(command)])
+    folder = into[1] if into else ""
     bare = re.sub(r"^(?:sudo |time |[A-Z_]+=\S* )*(?:\S*[/\\])?(?:python[\d.]*(?:\.exe)? -m )?", "", command)
     for phase, pattern in _marks().commands:
         if (kind := pattern.search(bare.encode())) is None:
@@ -376,7 +380,7 @@ def _command(line: str) -> Step | None:
         tool = {"pip3": "pip", "mamba": "conda", "micromamba": "conda"}.get(
             tool, "compiler" if tool in _COMPILERS else tool
         )
-        return Step(tool, phase, 0, 0, command.strip()[:COMMAND_KEPT], package, version)
+        return Step(tool, phase, 0, 0, command.strip()[:COMMAND_KEPT], package, version, folder=folder)
     return None
 
 
