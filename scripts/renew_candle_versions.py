@@ -22,7 +22,7 @@ CRATES = ("candle-flash-attn", "candle-flash-attn-v3")
 FLOOR = Version("0.3.0")
 
 
-_FACTS = ("function", "arguments", "call", "builder", "clones", "paged")
+_FACTS = ("function", "arguments", "call", "paged")
 
 
 def facts(line: CandleLine) -> str:
@@ -34,13 +34,10 @@ def main() -> None:
     """Write the file."""
     today = dt.datetime.now(tz=dt.timezone.utc).date()
     lines = [
-        "# The FlashAttention crates of candle: what each version calls, and what it is built with.",
+        "# The FlashAttention crates of candle: what each version calls.",
         "# Written by scripts/renew_candle_versions.py from the published crates.",
         "#",
         "# call      digest of the function's name, arguments and types (src/ffi.rs); equal digests are the same call",
-        "# builder   what build.rs compiles with. nvcc and bindgen_cuda compile nothing when libflashattention.a in",
-        "#           CANDLE_FLASH_ATTN_BUILD_DIR is newer than every .cu; cudaforge asks a cache of its own as well",
-        "# clones    whether every run of build.rs clones CUTLASS with git",
         "# paged     whether there are kernels that read pages",
         'source = "src/ffi.rs and build.rs of every version on crates.io"',
         f"date = {today}",

@@ -29,7 +29,7 @@ def crate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_stand_in(tmp_path_factory.mktemp("candle") / "crate", "0.11.0")
 
 
-@pytest.fixture(params=["get", "vendor", "cargo", "candle", "candle-crate"])
+@pytest.fixture(params=["get", "vendor", "cargo", "candle"])
 def writer(request: pytest.FixtureRequest, quick_library: Path, real_depot: Path, crate: Path) -> Writer:
     """A command that writes many files into a folder."""
     library = ("--library", quick_library)
@@ -37,9 +37,8 @@ def writer(request: pytest.FixtureRequest, quick_library: Path, real_depot: Path
         "get": lambda out: ("get", "--profile", "quick", "--arch", "80,90", "--depot", real_depot, "--out", out),
         "vendor": lambda out: ("vendor", out, *library),
         "cargo": lambda out: ("link", "cargo", out, *library),
-        "candle": lambda out: ("link", "candle", "--candle-version", "0.9.1", "--build-dir", out, *library),
-        "candle-crate": lambda out: (
-            *("link", "candle", "--candle-version", "0.11.0", "--as", "crate", "--crate", crate, "--build-dir", out),
+        "candle": lambda out: (
+            *("link", "candle", "--candle-version", "0.11.0", "--crate", crate, "--build-dir", out),
             *library,
         ),
     }
@@ -76,7 +75,7 @@ def test_a_link_in_place_of_any_folder_or_file_is_neither_followed_nor_replaced(
 
 
 @pytest.mark.nvcc
-@pytest.mark.parametrize("writer", ["get", "cargo", "candle-crate"], indirect=True)
+@pytest.mark.parametrize("writer", ["get", "cargo", "candle"], indirect=True)
 def test_a_folder_that_holds_something_else_is_refused_and_left_untouched(writer, tmp_path) -> None:
     (tmp_path / "Cargo.toml").write_bytes(b"mine")
     done = writer(tmp_path)
@@ -159,7 +158,7 @@ def test_sources_and_libraries_that_are_links_are_not_copied(quick_library, crat
     key.write_bytes(SECRET)
     sources: Path = shutil.copytree(crate, tmp_path / "crate")
     (sources / "src/key.rs").symlink_to(key)
-    asked = ("--candle-version", "0.11.0", "--as", "crate", "--crate", sources)
+    asked = ("--candle-version", "0.11.0", "--crate", sources)
     candle = ("link", "candle", *asked, "--library", quick_library)
     assert flashdepot_here(*candle, "--build-dir", tmp_path / "candle").returncode == 0
     assert not [path for path, data in contents(tmp_path / "candle").items() if data == SECRET]

@@ -14,13 +14,14 @@ from flashdepot.api.candle import bindings_of, cargo_toolkit, declared_names, pr
 from flashdepot.api.libraries import zig
 from flashdepot.errors import CompileError, IncompatibleError, IntegrityError, MissingToolError
 from flashdepot.host.probe import this_platform
-from flashdepot.link.candle_archive import prepare_folder
+from flashdepot.link.candle_archive import write_candle_crate
 from flashdepot.link.candle_project import CandleProject
 from flashdepot.link.library import Shell, read_library
 from flashdepot.model.target import Platform
 from flashdepot.toolchain import wheels
 from flashdepot.toolchain.zig import Zig
 from support.depots import make_manifest
+from support.programs import write_stand_in
 from support.tools import assert_ends, flashdepot_here, run_program
 
 
@@ -37,32 +38,37 @@ def library(quick_library: Path, tmp_path: Path) -> Path:
     return copy
 
 
+@pytest.fixture
+def crate(tmp_path: Path) -> Path:
+    return write_stand_in(tmp_path / "crate", "0.9.1")
+
+
 @pytest.mark.nvcc
-def test_a_library_without_its_archive_is_refused_before_anything_is_written(library, tmp_path) -> None:
+def test_a_library_without_its_archive_is_refused_before_anything_is_written(library, crate, tmp_path) -> None:
     (library / "lib/static/libflashattention.a").unlink()
     with pytest.raises(IntegrityError, match=r"libflashattention\.a is missing"):
-        prepare_folder(read_library(library), 37, tmp_path / "out", None, no_zig)
+        write_candle_crate(read_library(library), 37, crate, tmp_path / "out", no_zig)
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.nvcc
-def test_a_missing_tool_is_named_with_its_package(library, tmp_path, monkeypatch) -> None:
+def test_a_missing_tool_is_named_with_its_package(library, crate, tmp_path, monkeypatch) -> None:
     only = tmp_path / "bin"
     only.mkdir()
     (only / "cc").symlink_to(shutil.which("cc") or "cc")
     monkeypatch.setenv("PATH", str(only))
     monkeypatch.delenv("CC", raising=False)
     with pytest.raises(MissingToolError, match="'ld' was not found") as caught:
-        prepare_folder(read_library(library), 37, tmp_path / "out", None, no_zig)
+        write_candle_crate(read_library(library), 37, crate, tmp_path / "out", no_zig)
     assert "binutils" in caught.value.hint
 
 
 @pytest.mark.nvcc
-def test_a_compiler_that_refuses_is_quoted(library, tmp_path, monkeypatch) -> None:
+def test_a_compiler_that_refuses_is_quoted(library, crate, tmp_path) -> None:
     (library / "include/flash_attention.h").chmod(0o644)
     (library / "include/flash_attention.h").write_text("#error this header is broken\n")
     with pytest.raises(CompileError, match="this header is broken"):
-        prepare_folder(read_library(library), 37, tmp_path / "out", None, no_zig)
+        write_candle_crate(read_library(library), 37, crate, tmp_path / "out", no_zig)
 
 
 CUDARC = {
@@ -158,6 +164,7 @@ def test_the_option_gives_a_shell_nvcc_and_the_folder_with_the_stubs(
         lock.write('[[package]]\nname = "candle-flash-attn"\nversion = "0.9.1"\n')
     toolkit = wheels.pinned_toolkit(this_platform()).provide(real_depot / "toolchains", lambda _: None)
     monkeypatch.setattr(wheels, "pinned_toolkit", lambda _: SimpleNamespace(provide=lambda *_: toolkit))
+    write_stand_in(tmp_path / "home/registry/src/index/candle-flash-attn-0.9.1", "0.9.1")
     link = partial(flashdepot_here, "link", "candle", "--library", quick_library, "--toolkit", cwd=tmp_path)
     here = {"CARGO_HOME": str(tmp_path / "home"), "FLASHDEPOT_HOME": str(tmp_path / "depot")}
     assert_ends(link(**here), 2, "--toolkit prints lines for a shell", "--write")

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,7 @@ MARKED = "void run_mha(void) {{}}\nconst int fa_candle_arguments_{0} = {0};\n"
 
 def compiled(folder: Path, code: str, *flags: str, compiler: str = "gcc") -> Path:
     """An archive of one object, made by a real compiler."""
-    source, built, archive = (folder / name for name in ("a.c", "a.o", "libflashattention.a"))
+    source, built, archive = (folder / name for name in ("a.c", "a.o", "libflashattention_candle.a"))
     source.write_text(code)
     subprocess.run([compiler, *flags, "-c", str(source), "-o", str(built)], check=True)
     archive.unlink(missing_ok=True)
@@ -36,17 +35,15 @@ class Project:
 
     def __init__(self, root: Path) -> None:
         self.root, self.home, self.built = root / "project", root / "home", root / "project" / "prebuilt"
-        self.built.mkdir(parents=True)
-        self.crate = write_stand_in(self.home / f"registry/src/index-1/candle-flash-attn-{VERSION}", VERSION)
-        for source in (self.crate / "kernels").iterdir():
-            os.utime(source, (1, 1))
+        self.lib = self.built / "lib" / str(runtime_facts().platform)
+        self.lib.mkdir(parents=True)
+        (self.built / "Cargo.toml").write_text(f'[package]\nname = "candle-flash-attn"\nversion = "{VERSION}"\n')
+        write_stand_in(self.home / f"registry/src/index-1/candle-flash-attn-{VERSION}", VERSION)
         lock = f'version = 4\n\n[[package]]\nname = "candle-flash-attn"\nversion = "{VERSION}"\nsource = "registry+x"\n'
         (self.root / "Cargo.lock").write_text(lock)
         (self.root / ".cargo").mkdir()
-        (self.root / ".cargo/config.toml").write_text(
-            '[env]\nCANDLE_FLASH_ATTN_BUILD_DIR = { value = "prebuilt", relative = true }\n'
-        )
-        self.archive = compiled(self.built, MARKED.format(37))
+        (self.root / ".cargo/config.toml").write_text('[patch.crates-io]\ncandle-flash-attn = { path = "prebuilt" }\n')
+        self.archive = compiled(self.lib, MARKED.format(37))
 
     def candle(self, *options: object, **env: str) -> subprocess.CompletedProcess[str]:
         return flashdepot_here("link", "candle", *options, cwd=self.root, CARGO_HOME=str(self.home), **env)
@@ -57,7 +54,7 @@ class Project:
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
-    for name in [name for name in os.environ if name.startswith(("CANDLE_", "CARGO_TARGET", "CUDA_COMP"))]:
+    for name in [name for name in os.environ if name.startswith(("CARGO_TARGET", "CUDA_COMP"))]:
         monkeypatch.delenv(name)
     return Project(tmp_path)
 
@@ -70,32 +67,24 @@ def truncated(project: Project) -> None:
     project.archive.write_bytes(project.archive.read_bytes()[:-200])
 
 
-def stale(project: Project) -> None:
-    os.utime(project.archive, (1, 1))
-
-
 def of_another_version(project: Project) -> None:
-    compiled(project.built, MARKED.format(45))
+    compiled(project.lib, MARKED.format(45))
 
 
 def for_another_cpu(project: Project) -> None:
-    compiled(project.built, MARKED.format(37), "-m32")
+    compiled(project.lib, MARKED.format(37), "-m32")
 
 
 def for_windows(project: Project) -> None:
-    compiled(project.built, MARKED.format(37), compiler="x86_64-w64-mingw32-gcc")
+    compiled(project.lib, MARKED.format(37), compiler="x86_64-w64-mingw32-gcc")
 
 
 def somebody_elses(project: Project) -> None:
-    compiled(project.built, "void run_mha(void) {}\n")
+    compiled(project.lib, "void run_mha(void) {}\n")
 
 
 def without_the_function(project: Project) -> None:
-    compiled(project.built, "void fa_fwd(void) {}\n")
-
-
-def with_a_rival(project: Project) -> None:
-    (project.built / "libflashattention.so").touch()
+    compiled(project.lib, "void fa_fwd(void) {}\n")
 
 
 def emptied(project: Project) -> None:
@@ -115,15 +104,9 @@ def removed(project: Project) -> None:
 
 
 def changed(project: Project) -> None:
-    files = {"libflashattention.a": "0" * 64}
+    files = {project.archive.relative_to(project.built).as_posix(): "0" * 64}
     text = json.dumps({"schema": 1, "kind": "files that flashdepot wrote here", "files": files})
-    (project.built / ".flashdepot-candle.json").write_text(text)
-
-
-def linked_before(project: Project) -> None:
-    output = project.root / "target/debug/build/candle-flash-attn-0123456789abcdef/output"
-    output.parent.mkdir(parents=True)
-    output.write_text("cargo::rustc-link-search=/somewhere/else\ncargo::rustc-link-lib=flashattention\n")
+    (project.built / ".flashdepot-candle-crate.json").write_text(text)
 
 
 def test_a_set_up_that_holds_is_said_to_hold(project) -> None:
@@ -137,19 +120,16 @@ def test_a_set_up_that_holds_is_said_to_hold(project) -> None:
     [
         (pointer, "is a Git LFS pointer for a file of 240.7 MB", "git lfs install && git lfs pull"),
         (truncated, "is cut off or damaged", "flashdepot link candle --write"),
-        (stale, "is not newer than", "flashdepot link candle --write"),
         (of_another_version, "has run_mha with 45 arguments, and candle-flash-attn 0.9.1 wants that of 37", "--write"),
         (for_another_cpu, "is for linux-i686, and this is a build for linux-x86_64", "--target linux-x86_64"),
         (for_windows, "is for windows-x86_64, and this is a build for linux-x86_64", "--target linux-x86_64"),
         (somebody_elses, "which version of candle its run_mha is for cannot be determined", "--write"),
         (without_the_function, "has no run_mha", "--write"),
-        (with_a_rival, "libflashattention.so would be linked instead", "Move it away"),
         (emptied, "is not a static library: empty file", "--write"),
         (a_download_page, "is not a static library: web page", "--write"),
         (missing, "cannot be read: No such file", "--write"),
-        (removed, "prebuilt is not there, and [env] in .cargo/config.toml names it", "--write"),
+        (removed, "prebuilt is not there, and [patch.crates-io] in .cargo/config.toml names it", "--write"),
         (changed, "was changed since it was written", "--write"),
-        (linked_before, "linked from /somewhere/else", "cargo clean -p candle-flash-attn"),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
 )
@@ -171,27 +151,13 @@ def test_findings_are_data_for_scripts(project) -> None:
 
 
 def test_a_crate_of_another_version_is_one_that_cargo_ignores(project) -> None:
-    patched = project.root / "patched"
-    lib = patched / "lib" / str(runtime_facts().platform)
-    lib.mkdir(parents=True)
-    shutil.copy2(project.archive, lib / "libflashattention_candle.a")
-    (project.root / ".cargo/config.toml").write_text('[patch.crates-io]\ncandle-flash-attn = { path = "patched" }\n')
-    manifest = patched / "Cargo.toml"
-    manifest.write_text(f'[package]\nname = "candle-flash-attn"\nversion = "{VERSION}"\n')
-    assert project.check().returncode == 0
-    manifest.write_text('[package]\nname = "candle-flash-attn"\nversion = "0.9.0"\n')
+    (project.built / "Cargo.toml").write_text('[package]\nname = "candle-flash-attn"\nversion = "0.9.0"\n')
     done = project.check()
     assert done.returncode == 6
     assert "is candle-flash-attn 0.9.0, and the project uses 0.9.1: Cargo ignores it and compiles" in done.stdout
     done = project.check("--target", "windows-x86_64")
     assert "has no folder for windows-x86_64, which this is a build for" in done.stdout
     assert "--target windows-x86_64" in done.stdout
-
-
-def test_a_folder_for_a_build_script_that_takes_none_would_compile(project) -> None:
-    (project.crate / "build.rs").write_text("fn main() { cudaforge::build(); }\n")
-    done = project.check()
-    assert "takes no archive from CANDLE_FLASH_ATTN_BUILD_DIR: it would compile" in done.stdout
 
 
 def test_a_project_without_a_set_up_is_shown_the_command(project) -> None:
@@ -204,7 +170,6 @@ def test_a_project_without_a_set_up_is_shown_the_command(project) -> None:
 def test_one_command_in_the_projects_folder_sets_it_up(project, quick_library) -> None:
     shutil.rmtree(project.built)
     (project.root / ".cargo/config.toml").unlink()
-    os.utime(project.crate / "kernels/flash_api.cu", (time.time() + 60,) * 2)
     done = project.candle("--write", "--library", quick_library)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{project.root}/.cargo/config.toml\n"

@@ -18,7 +18,6 @@ from flashdepot.link.candle_project import (
     switches,
     write_config,
 )
-from flashdepot.link.candle_versions import Delivery
 from support.tools import needs
 
 REGISTRY = "registry+https://github.com/rust-lang/crates.io-index"
@@ -54,7 +53,7 @@ def test_the_crate_of_version_3_is_read_where_it_is_the_only_one_or_named(tmp_pa
     both = write_lock(tmp_path / "both", v3, ("candle-flash-attn", "0.11.1", REGISTRY))
     named = read_candle_project(both, "candle-flash-attn-v3")
     assert (only.crate, named.crate, read_candle_project(both).crate) == (v3[0], v3[0], "candle-flash-attn")
-    setup = CandleSetup(Delivery.CRATE, both / "prebuilt/v3", crate=named.crate)
+    setup = CandleSetup(both / "prebuilt/v3", crate=named.crate)
     write_config(both, setup)
     assert read_setup(both, {}) is None
     found = read_setup(both, {}, named.crate)
@@ -81,9 +80,9 @@ def test_a_folder_without_a_lock_file_learns_how_to_get_one(tmp_path) -> None:
     with pytest.raises(UsageError, match="is not a Cargo project"):
         read_candle_project(tmp_path)
     (tmp_path / "Cargo.toml").write_text("[package]\n")
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as caught:
         read_candle_project(tmp_path)
-    assert told.value.hint == "cargo fetch"
+    assert caught.value.hint == "cargo fetch"
 
 
 def test_candle_from_git_is_found_in_its_checkout_with_the_words_of_its_source(tmp_path) -> None:
@@ -139,7 +138,7 @@ def test_a_crate_from_git_is_replaced_and_keeps_the_rest_of_candle_from_there(tm
     crate = root / "prebuilt"
     shutil.copytree(repository / "candle-flash-attn/src", crate / "src")
     (crate / "Cargo.toml").write_text(link_only_manifest(FLASH, git))
-    setup = CandleSetup(Delivery.CRATE, crate, replaces=git["git"])
+    setup = CandleSetup(crate, replaces=git["git"])
     write_config(root, setup)
     done = run("cargo", "build")
     assert done.returncode == 0, done.stderr
@@ -175,20 +174,19 @@ def test_the_feature_that_switches_it_on_is_named(manifest, expected) -> None:
 
 
 @pytest.mark.parametrize("before", ["", ENVIRONMENT], ids=["new file", "file with tables"])
-@pytest.mark.parametrize("delivery", Delivery)
 @pytest.mark.parametrize("inside", [True, False], ids=["inside the project", "elsewhere"])
-def test_what_is_added_is_read_back_and_the_rest_stays(tmp_path, before, delivery, inside) -> None:
+def test_what_is_added_is_read_back_and_the_rest_stays(tmp_path, before, inside) -> None:
     root = tmp_path / "project"
     (root / ".cargo").mkdir(parents=True)
     (root / CONFIG).write_text(before)
     folder = (root if inside else tmp_path) / "prebuilt" / "it"
-    setup = CandleSetup(delivery, folder, "" if delivery is Delivery.CRATE else "80")
+    setup = CandleSetup(folder)
 
     write_config(root, setup)
 
     found = read_setup(root, {})
     assert found is not None
-    assert (found.delivery, found.folder) == (delivery, folder)
+    assert found.folder == folder
     after = (root / CONFIG).read_text()
     assert all(line in after for line in before.splitlines())
     assert (tmp_path.as_posix() in after) is not inside  # a project that moves takes its set-up along
@@ -196,31 +194,24 @@ def test_what_is_added_is_read_back_and_the_rest_stays(tmp_path, before, deliver
     assert (root / CONFIG).read_text() == after
 
 
-def test_a_compute_capability_of_the_users_stays(tmp_path) -> None:
-    text = config_text('[env]\nCUDA_COMPUTE_CAP = "90"\n', CandleSetup(Delivery.FOLDER, tmp_path / "b", "80"), tmp_path)
-    assert parse_toml(text, "config.toml")["env"]["CUDA_COMPUTE_CAP"] == "90"
-
-
 def test_a_line_that_says_otherwise_is_not_replaced(tmp_path) -> None:
-    with pytest.raises(UsageError, match="already says CANDLE_FLASH_ATTN_BUILD_DIR"):
-        config_text(
-            '[env]\nCANDLE_FLASH_ATTN_BUILD_DIR = "/mine"\n', CandleSetup(Delivery.FOLDER, tmp_path, "80"), tmp_path
-        )
+    mine = '[patch.crates-io]\ncandle-flash-attn = { path = "/mine" }\n'
+    with pytest.raises(UsageError, match="already says candle-flash-attn = "):
+        config_text(mine, CandleSetup(tmp_path), tmp_path)
     with pytest.raises(UsageError, match="is not valid TOML"):
-        config_text("[env\n", CandleSetup(Delivery.FOLDER, tmp_path, "80"), tmp_path)
+        config_text("[env\n", CandleSetup(tmp_path), tmp_path)
 
 
 def test_the_environment_wins_over_the_file_unless_that_forces_its_own(tmp_path) -> None:
     (tmp_path / ".cargo").mkdir()
-    config = tmp_path / CONFIG
-    variables = {"CANDLE_FLASH_ATTN_BUILD_DIR": "/elsewhere"}
-    config.write_text('[env]\nCANDLE_FLASH_ATTN_BUILD_DIR = { value = "here", relative = true }\n')
-    found = read_setup(tmp_path, variables)
-    assert found is not None
-    assert found.folder == tmp_path / "/elsewhere"
-    config.write_text('[env]\nCANDLE_FLASH_ATTN_BUILD_DIR = { value = "here", relative = true, force = true }\n')
-    found = read_setup(tmp_path, variables)
-    assert found is not None
-    assert found.folder == tmp_path / "here"
-    config.write_text("")
-    assert read_setup(tmp_path, {}) is None
+
+    def seen(said: str, **variables: str) -> str:
+        (tmp_path / CONFIG).write_text(
+            f'[env]\nCUDA_COMPUTE_CAP = {said}\n[patch.crates-io]\ncandle-flash-attn = {{ path = "here" }}\n'
+        )
+        found = read_setup(tmp_path, variables)
+        assert found is not None
+        return found.compute_cap
+
+    assert (seen('"80"'), seen('"80"', CUDA_COMPUTE_CAP="90")) == ("80", "90")
+    assert seen('{ value = "80", force = true }', CUDA_COMPUTE_CAP="90") == "80"

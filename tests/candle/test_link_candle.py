@@ -1,11 +1,8 @@
 """`flashdepot link candle`: builds that take its archive, and what it refuses."""
 
 import json
-import os
 import shutil
-import signal
 import subprocess
-import time
 from functools import partial
 from pathlib import Path
 
@@ -14,30 +11,26 @@ import pytest
 from flashdepot.errors import IncompatibleError, UsageError
 from flashdepot.host.probe import this_platform
 from flashdepot.link.candle_archive import link_only_manifest
-from flashdepot.link.candle_project import folder_notes
+from flashdepot.link.candle_project import crate_notes
 from flashdepot.link.candle_versions import (
     CRATE,
     CRATE_V3,
     SERVED_CALLS,
     CandleLine,
-    Delivery,
-    archive_time,
     default_cargo_home,
     find_crate,
     known_lines,
     line_of,
     line_of_folder,
-    newer_sources,
     served_table,
 )
 from flashdepot.link.library import read_library, write_crate
-from flashdepot.model.target import Platform
+from support.depots import make_manifest
 from support.programs import cargo_run, write_program, write_stand_in
 from support.tools import assert_ends, flashdepot_here, needs, run_program
 
-LINUX = Platform("linux", "x86_64")
 needs_cargo = needs("cargo")
-HOUR = 3600 * 10**9
+ARCHIVE = "libflashattention_candle.a"
 UNPACKED = [find_crate(v, default_cargo_home(), line.crate) for line in known_lines() for v in line.versions]
 """Where Cargo unpacked each published version on this machine, in the order of the table."""
 REFUSAL = "run_mha (flashdepot): FA_STATUS_UNSUPPORTED: d is 512"
@@ -47,21 +40,20 @@ link_candle = partial(flashdepot_here, "link", "candle")
 
 
 @pytest.mark.parametrize(
-    ("version", "arguments", "delivery"),
+    ("version", "arguments"),
     [
-        ("0.3.3", 35, Delivery.FOLDER),
-        ("0.8.1", 35, Delivery.FOLDER),
-        ("0.8.2", 37, Delivery.FOLDER),
-        ("0.9.2-alpha.2", 37, Delivery.FOLDER),
-        ("0.9.2", 37, Delivery.CRATE),
-        ("0.10.2", 37, Delivery.CRATE),
-        ("0.11.0", 45, Delivery.CRATE),
-        ("0.11.1", 45, Delivery.CRATE),
+        ("0.3.3", 35),
+        ("0.8.1", 35),
+        ("0.8.2", 37),
+        ("0.9.2-alpha.2", 37),
+        ("0.10.2", 37),
+        ("0.11.0", 45),
+        ("0.11.1", 45),
     ],
 )
-def test_a_published_version_has_a_call_and_a_way_into_its_build(version, arguments, delivery) -> None:
+def test_a_published_version_has_a_call_that_is_served(version, arguments) -> None:
     line = line_of(version)
-    assert (line.arguments, SERVED_CALLS[line.call], line.deliveries[0]) == (arguments, arguments, delivery)
+    assert (line.arguments, SERVED_CALLS[line.call]) == (arguments, arguments)
 
 
 @pytest.mark.parametrize("version", ["0.2.9", "0.8.2-alpha.1", "0.9.3", "0.11.2", "1.0.0"])
@@ -109,7 +101,7 @@ def test_the_table_says_what_the_published_crates_say() -> None:
     for (crate, version), folder in zip(lines, UNPACKED, strict=True):
         if folder is not None:
             read = CandleLine.of_sources(crate, version, folder)
-            for field in ("function", "arguments", "call", "builder", "clones", "paged"):
+            for field in ("function", "arguments", "call", "paged"):
                 assert getattr(read, field) == getattr(lines[crate, version], field), (crate, version)
 
 
@@ -118,65 +110,10 @@ def test_a_candle_version_that_cannot_be_read_is_refused() -> None:
     assert_ends(done, 2, "'newest' is not a version of candle-flash-attn")
 
 
-@pytest.mark.parametrize(
-    ("now", "sources", "expected"),
-    [(HOUR, [], HOUR), (HOUR, [10, 20], HOUR), (HOUR, [HOUR], HOUR + 10**9), (HOUR, [3 * HOUR], 3 * HOUR + 10**9)],
-)
-def test_an_archive_is_as_new_as_now_unless_a_source_is_newer(now, sources, expected) -> None:
-    assert archive_time(now, sources) == expected
-    assert not newer_sources(expected, dict(enumerate(sources)))  # type: ignore[arg-type]
-
-
-def test_a_source_as_old_as_the_archive_counts_as_newer() -> None:
-    sources = {Path("old.cu"): 9, Path("same.cu"): 10, Path("new.cu"): 11}
-    assert newer_sources(10, sources) == [Path("same.cu"), Path("new.cu")]
-
-
-@pytest.fixture
-def cudart(tmp_path: Path) -> Path:
-    """A folder with the libcudart.so of some toolkit, which the build script of candle names."""
-    folder = tmp_path / "toolkit"
-    folder.mkdir()
-    done = subprocess.run(
-        ["gcc", "-shared", "-x", "c", "-", "-o", str(folder / "libcudart.so")], input=b"", check=False
-    )
-    assert done.returncode == 0
-    return folder
-
-
-def test_where_nvcc_is_not_on_path_the_option_that_gives_it_is_named(tmp_path) -> None:
-    (note,) = (note for note in folder_notes(tmp_path, None, "0.9.1") if "nvcc" in note)
+def test_where_nvcc_is_not_on_path_the_option_that_gives_it_is_named() -> None:
+    (note,) = (note for note in crate_notes(make_manifest(), None) if note.startswith("nvcc"))
     assert note.endswith('eval "$(flashdepot link candle --write --toolkit)"')
-    assert not [note for note in folder_notes(tmp_path, "/usr/bin/nvcc", "0.9.1") if "nvcc" in note]
-
-
-@pytest.mark.nvcc
-@needs_cargo
-@pytest.mark.parametrize("age", [HOUR, 0, -HOUR], ids=["older", "now", "in-the-future"])
-def test_a_build_with_the_prepared_folder_compiles_nothing_and_calls_the_library(
-    quick_library, tmp_path, cudart, age
-) -> None:
-    crate = write_stand_in(tmp_path / "candle-flash-attn", "0.9.2")
-    program = write_program(tmp_path / "program", f'candle-flash-attn = {{ path = "{crate}" }}')
-    built = tmp_path / "pre built"
-    flags = {"RUSTFLAGS": f"-L {cudart}"}
-    for source in (crate / "kernels").iterdir():
-        os.utime(source, ns=(time.time_ns() - age,) * 2)
-
-    done = link_candle("--candle-version", "0.9.2", "--build-dir", built, "--crate", crate, "--library", quick_library)
-
-    assert done.returncode == 0, done.stderr
-    variables = dict(line.removeprefix("export ").split("=", 1) for line in done.stdout.splitlines())
-    assert variables == {"CANDLE_FLASH_ATTN_BUILD_DIR": f"'{built}'", "CUDA_COMPUTE_CAP": "80"}
-    ran = cargo_run(program, CANDLE_FLASH_ATTN_BUILD_DIR=str(built), CUDA_COMPUTE_CAP="80", **flags)
-    assert ran.stderr.startswith(REFUSAL), ran.stderr
-    assert ran.returncode == -signal.SIGABRT  # no device here, so its output cannot become NaN
-    assert "libcudart" not in run_program(["ldd", str(program / "target/debug/program")])
-
-    os.utime(built / "libflashattention.a", ns=((crate / "kernels/flash_api.cu").stat().st_mtime_ns,) * 2)
-    shutil.rmtree(program / "target")
-    again = cargo_run(program, CANDLE_FLASH_ATTN_BUILD_DIR=str(built), CUDA_COMPUTE_CAP="80", **flags)
-    assert "would compile" in again.stderr  # the stand-in's own test can fail
+    assert not [note for note in crate_notes(make_manifest(), "/usr/bin/nvcc") if note.startswith("nvcc")]
 
 
 @pytest.mark.nvcc
@@ -200,7 +137,7 @@ def test_a_patched_crate_has_candles_rust_and_a_build_script_that_only_links(qui
     assert (patched / "src/lib.rs").read_bytes() == (crate / "src/lib.rs").read_bytes()
     assert "cudaforge" not in (patched / "Cargo.toml").read_text()
     own = patched / "lib" / str(this_platform())
-    assert (own / "libflashattention_candle.a").is_file()
+    assert (own / ARCHIVE).is_file()
     assert (own / "licenses/cutlass/LICENSE").is_file()
     assert "candle-flash-attn 0.10.2" in (patched / "lib/README.md").read_text()
     assert "/lib/*/*.a filter=lfs" in (patched / ".gitattributes").read_text()
@@ -222,16 +159,7 @@ def test_a_patched_crate_has_candles_rust_and_a_build_script_that_only_links(qui
 def test_a_program_may_use_candle_and_the_crate_flashattention(quick_library, tmp_path) -> None:
     home = tmp_path / "cargo"
     write_stand_in(home / "registry/src/index-1/candle-flash-attn-0.10.2", "0.10.2")
-    options = (
-        "--candle-version",
-        "0.10.2",
-        "--as",
-        "crate",
-        "--build-dir",
-        tmp_path / "patched",
-        "--library",
-        quick_library,
-    )
+    options = ("--candle-version", "0.10.2", "--build-dir", tmp_path / "patched", "--library", quick_library)
     patch = link_candle(*options, CARGO_HOME=str(home)).stdout
     write_crate(read_library(quick_library), tmp_path / "sys")
     wanted = 'candle-flash-attn = "0.10.2"\nflashattention-sys = { path = "../sys" }'
@@ -246,13 +174,21 @@ def test_a_program_may_use_candle_and_the_crate_flashattention(quick_library, tm
     assert ran.stderr.startswith(REFUSAL), ran.stderr
 
 
-@pytest.mark.nvcc
-def test_the_archive_has_no_symbol_that_another_library_could_meet(quick_library, tmp_path) -> None:
-    done = link_candle("--candle-version", "0.9.1", "--build-dir", tmp_path, "--library", quick_library, "--json")
+@pytest.fixture
+def lib(quick_library: Path, tmp_path: Path) -> Path:
+    """The folder with this machine's archive, for candle 0.9.1."""
+    crate, made = write_stand_in(tmp_path / "sources", "0.9.1"), tmp_path / "made"
+    words = ("--candle-version", "0.9.1", "--crate", crate, "--build-dir", made, "--library", quick_library, "--json")
+    done = link_candle(*words)
+    assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
-    assert document["arguments"] == 37
-    assert document["files"] == [str(tmp_path / "libflashattention.a")]
-    said = run_program(["nm", "-g", document["files"][0]])
+    assert (document["arguments"], document["built"]) == (37, str(made))
+    return made / "lib" / str(this_platform())
+
+
+@pytest.mark.nvcc
+def test_the_archive_has_no_symbol_that_another_library_could_meet(lib) -> None:
+    said = run_program(["nm", "-g", lib / ARCHIVE])
     symbols = [line.split() for line in said.splitlines() if line and not line.endswith(":")]
     offered = {words[-1] for words in symbols if words[-2] != "U"}
     asked = {words[-1] for words in symbols if words[-2] == "U"}
@@ -262,28 +198,23 @@ def test_the_archive_has_no_symbol_that_another_library_could_meet(quick_library
 
 @pytest.mark.nvcc
 @pytest.mark.parametrize("compiler", [["gcc", "-std=c99", "-x", "c"], ["g++", "-std=c++11", "-x", "c++"]])
-def test_programs_can_ask_how_a_call_went(quick_library, tmp_path, compiler) -> None:
-    done = link_candle("--candle-version", "0.9.1", "--build-dir", tmp_path, "--library", quick_library, "-q")
-    assert done.returncode == 0, done.stderr
-    include = tmp_path / "libflashattention" / "include"
+def test_programs_can_ask_how_a_call_went(lib, tmp_path, compiler) -> None:
     text = "#include <flash_attention_candle.h>\nint main(void) { return fa_candle_last_status(); }\n"
-    command = [*compiler, "-Wall", "-Wextra", "-pedantic", "-Werror", f"-I{include}", "-", "-x", "none"]
-    command += [str(tmp_path / "libflashattention.a"), "-ldl", "-o", "program"]
+    command = [*compiler, "-Wall", "-Wextra", "-pedantic", "-Werror", f"-I{lib / 'include'}", "-", "-x", "none"]
+    command += [str(lib / ARCHIVE), "-ldl", "-o", "program"]
     run_program(command, input=text, cwd=tmp_path)
     assert subprocess.run([str(tmp_path / "program")], check=False).returncode == 0
 
 
 @pytest.mark.nvcc
-def test_a_program_may_link_the_library_itself_as_well(quick_library, tmp_path) -> None:
-    done = link_candle("--candle-version", "0.9.1", "--build-dir", tmp_path, "--library", quick_library, "-q")
-    assert done.returncode == 0, done.stderr
+def test_a_program_may_link_the_library_itself_as_well(lib, quick_library, tmp_path) -> None:
     (tmp_path / "both.c").write_text(
         "#include <flash_attention.h>\n#include <stdio.h>\nvoid run_mha(void);\n"
         "int main(void) { fa_info info = {sizeof info}; void (*candle)(void) = run_mha;\n"
         'return !(fa_build_info(&info) == FA_STATUS_OK && candle && printf("%s\\n", info.families->upstream)); }\n'
     )
     static = quick_library / "lib" / "static"
-    archives = [tmp_path / "libflashattention.a", static / "libflashattention.a"]
+    archives = [lib / ARCHIVE, static / "libflashattention.a"]
     command = ["gcc", f"-I{quick_library / 'include'}", str(tmp_path / "both.c"), *map(str, archives)]
     command += ["-ldl", "-o", str(tmp_path / "both")]
     run_program(command)
@@ -321,11 +252,3 @@ def test_a_folder_that_is_not_that_crate_is_refused(tmp_path, text, version, sai
     (tmp_path / "Cargo.toml").write_text(text)
     done = link_candle("--candle-version", version, "--build-dir", tmp_path / "b", "--crate", tmp_path)
     assert_ends(done, 2, said)
-
-
-@pytest.mark.nvcc
-def test_a_shared_library_in_the_folder_is_named_because_linkers_would_take_it(quick_library, tmp_path) -> None:
-    (tmp_path / "libflashattention.so").write_bytes(b"")
-    done = link_candle("--candle-version", "0.9.1", "--build-dir", tmp_path, "--library", quick_library)
-    assert_ends(done, 2, "libflashattention.so")
-    assert [path.name for path in tmp_path.iterdir()] == ["libflashattention.so"]

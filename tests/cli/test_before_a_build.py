@@ -16,6 +16,7 @@ from flashdepot.errors import ConsentError, NetworkError, UsageError
 from flashdepot.events import Events
 from flashdepot.model.limits import Compiling
 from flashdepot.resolve.consent import may_compile
+from support.programs import write_stand_in
 from support.tools import assert_ends, at_a_terminal, flashdepot_here, posix
 
 pytestmark = posix("nvcc that flashdepot could start")
@@ -110,7 +111,9 @@ VERBS = (
 
 
 @pytest.mark.parametrize("command", VERBS)
-def test_without_a_terminal_a_long_build_ends_with_its_forecast_and_the_command(command, depot) -> None:
+def test_without_a_terminal_a_long_build_ends_with_its_forecast_and_the_command(command, depot, tmp_path) -> None:
+    if "candle" in command:
+        command = [*command, "--crate", str(write_stand_in(tmp_path / "crate", "0.9.1"))]
     done = offline(*command, *LONG, depot=depot)
     assert done.returncode == ConsentError.exit_code, done.stderr
     assert "Compiling this needs a yes. To compile: " in done.stderr

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from flashdepot.link.candle_archive import SOURCES, prepare_folder
+from flashdepot.link.candle_archive import SOURCES, made_archives
 from flashdepot.link.library import read_library
 from flashdepot.toolchain.zig import Zig
 
@@ -31,7 +31,9 @@ def no_zig() -> Zig:
 def prepared(request: pytest.FixtureRequest, library_folder: Path, tmp_path_factory) -> tuple[int, Path]:
     """An argument list, and a folder with the archive for it."""
     folder: Path = tmp_path_factory.mktemp(f"candle{request.param}")
-    prepare_folder(read_library(library_folder), request.param, folder, None, no_zig)
+    with made_archives(read_library(library_folder), request.param, no_zig) as (archive,):
+        assert callable(archive.content)
+        shutil.copy(archive.content(), folder / "libflashattention.a")
     return request.param, folder
 
 

@@ -25,6 +25,7 @@ from flashdepot.toolchain.linked import exported_names, link
 from flashdepot.toolchain.targets import TARGETS, cxx_words, parse_target
 from flashdepot.toolchain.zig import compiling_version, provide_zig
 from support.depots import COMPILED, copy_depot
+from support.programs import write_stand_in
 from support.tools import Wine, needs, run_program
 from support.upstreams import make_toy_upstream
 
@@ -261,10 +262,12 @@ def test_a_function_of_the_dll_may_have_a_large_frame(real_depot, tmp_path) -> N
 @pytest.fixture(scope="module")
 def candle(libraries: dict[str, Any], shop: Shop) -> dict[str, Path]:
     """The folder with candle's archive for each target that is foreign here."""
-    folders = {}
+    folders, made = {}, shop.folder / "candle"
+    crate = write_stand_in(shop.folder / "candle-sources", "0.9.1")
     for name in {str(row) for row in TARGETS} - {str(this_platform())}:
-        folders[name] = shop.folder / f"candle-{name}"
-        words = ["--candle-version", "0.9.1", "--build-dir", str(folders[name]), "--library", libraries[name]["path"]]
+        folders[name] = made / "lib" / name
+        words = ["--candle-version", "0.9.1", "--crate", str(crate), "--build-dir", str(made)]
+        words += ["--library", libraries[name]["path"]]
         command = [sys.executable, "-m", "flashdepot", "link", "candle", *words, "--depot", str(shop.folder / "depot")]
         run_program(command)
     return folders
@@ -273,15 +276,15 @@ def candle(libraries: dict[str, Any], shop: Shop) -> dict[str, Path]:
 @pytest.mark.nvcc
 def test_an_archive_for_candle_offers_its_own_function_on_every_target(candle) -> None:
     for folder in candle.values():
-        for archive in folder.glob("*flashattention.*"):
+        for archive in folder.glob("*flashattention_candle.*"):
             with open_window(archive) as window:
                 objects = [(m.name, m.window.take(0, m.window.size, "object")) for m in read_members(window)]
             names = {name for member, data in objects for name in defined_names(data, member)}
             assert {name for name in names if not name.startswith("flashdepot_")} == OFFERED
-    assert sorted(path.name for path in candle["windows-x86_64"].glob("*.*") if path.is_file()) == [
-        ".flashdepot-candle.json",
-        "flashattention.lib",
-        "libflashattention.a",
+    assert sorted(path.name for path in candle["windows-x86_64"].iterdir() if path.is_file()) == [
+        "flashattention_candle.lib",
+        "libflashattention_candle.a",
+        "manifest.json",
     ]
 
 
@@ -289,7 +292,7 @@ def test_an_archive_for_candle_offers_its_own_function_on_every_target(candle) -
 @needs(MINGW, "wine")
 def test_a_windows_program_that_calls_candles_function_hears_that_there_is_no_driver(candle, tmp_path) -> None:
     (tmp_path / "program.c").write_text(PROGRAM)
-    archive = candle["windows-x86_64"] / "libflashattention.a"
+    archive = candle["windows-x86_64"] / "libflashattention_candle.a"
     subprocess.run([MINGW, "program.c", str(archive), "-o", "program.exe"], cwd=tmp_path, check=True)
     for words, said in (([], "CUDA driver version is insufficient"), (["512"], "FA_STATUS_UNSUPPORTED: d is 512")):
         ran = subprocess.run(
@@ -323,7 +326,7 @@ def linked_as_by_microsoft(folder: Path, program: str, archive: Path) -> str:
 def test_microsofts_linker_finds_all_but_windows_itself_and_runs_what_registers_kernels(
     candle, libraries, tmp_path
 ) -> None:
-    of_candle = candle["windows-x86_64"] / "flashattention.lib"
+    of_candle = candle["windows-x86_64"] / "flashattention_candle.lib"
     assert ".CRT$XCU" in linked_as_by_microsoft(tmp_path, PROGRAM, of_candle)
     static = Path(libraries["windows-x86_64"]["path"]) / "lib/static/flashattention.lib"
     forward = "int fa_fwd(void *);\nint main(void) { return fa_fwd(0); }\n"

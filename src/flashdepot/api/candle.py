@@ -1,4 +1,4 @@
-"""candle-flash-attn with prebuilt kernels: the archive that its build takes, kernels of its own in it, and a CUDA toolkit."""
+"""candle-flash-attn with prebuilt kernels: the crate that links them, kernels of its own in it, and a CUDA toolkit."""
 
 from __future__ import annotations
 
@@ -24,18 +24,16 @@ from flashdepot.link import candle_project as advice
 from flashdepot.link.candle_archive import (
     AddedKernels,
     ZigSource,
-    prepare_folder,
     required_tool,
     run_tool,
     write_candle_crate,
 )
-from flashdepot.link.candle_check import CandleNeed, check_last_build, check_setup
+from flashdepot.link.candle_check import CandleNeed, check_setup
 from flashdepot.link.candle_project import CandleProject, CandleSetup, config_text, read_setup
 from flashdepot.link.candle_versions import (
     NEWEST_LIST,
     CandleKernel,
     CandleLine,
-    Delivery,
     choose_kernels,
     default_cargo_home,
     find_crate,
@@ -61,14 +59,13 @@ class CandleWish(msgspec.Struct, frozen=True):
     """What candle-flash-attn is to be given.
 
     :param version: of the crate; ``line`` is what such versions have in common, ``sources`` where Cargo unpacked it.
-    :param folder: of the archive, or of the crate that links it.
+    :param folder: of the crate that links it.
     :param kernels: words for candle's own kernels that are compiled too.
     """
 
     version: str
     line: CandleLine
     sources: Path | None
-    delivery: Delivery
     folder: Path
     project: CandleProject | None = None
     kernels: str | None = None
@@ -97,50 +94,35 @@ def candle_line(
 
 
 def link_candle(wish: CandleWish, library: Callable[[], LinkableLibrary], context: Context) -> CandleResult:
-    """Give candle-flash-attn prebuilt kernels, as its version takes them.
+    """Give candle-flash-attn prebuilt kernels: a crate for ``[patch]`` that links them.
 
     :param library: asked for when all else is there: getting it may take long.
     """
     line, sources, project, kernels = wish.line, wish.sources, wish.project, tuple[CandleKernel, ...]()
-    name, nvcc, provide_zig = line.crate, shutil.which("nvcc"), partial(zig, context)
-    if wish.delivery is Delivery.CRATE:
-        git = project.git if project else {}
-        if sources is None:
-            raise MissingToolError(
-                f"The sources of {name} {wish.version} are not on this machine: Cargo has not fetched them to "
-                f"{default_cargo_home() / 'registry'}.",
-                hint="Run 'cargo fetch' in a project that depends on it, or name their folder with --crate.",
-            )
-        if wish.kernels is not None:
-            kernels = choose_kernels(sources, wish.kernels, line, wish.version)
-        got = library()
-        added = added_kernels(kernels, sources, got, context)
-        with added if kernels else contextlib.nullcontext() as objects:
-            root = write_candle_crate(got, line.archive, sources, wish.folder, provide_zig, objects, git)
-        text = f'[patch.crates-io]\n{name} = {{ path = "{root.as_posix()}" }}'
-        notes, more = advice.crate_notes(got.manifest, nvcc), dict[str, Any](patch=text)
-        setup = CandleSetup(Delivery.CRATE, root, replaces=git.get("git", advice.CRATES_IO), crate=name)
-    else:
-        if wish.kernels is not None:
-            choose_kernels(sources or wish.folder, wish.kernels, line, wish.version)
-        got = library()
-        archives = prepare_folder(got, line.archive, wish.folder, sources, provide_zig)
-        setup = CandleSetup(Delivery.FOLDER, wish.folder.absolute(), advice.compute_cap(got.manifest))
-        variables = {advice.BUILD_DIR: str(setup.folder), advice.COMPUTE_CAP: setup.compute_cap}
-        shell = Shell.of(got.manifest.platform.system)
-        text = "\n".join(shell.assignment(name, value) for name, value in variables.items())
-        notes = advice.folder_notes(sources, nvcc, wish.version)
-        more = {"files": [str(path) for path in archives], "environment": variables}
-    built = {"built": str(setup.folder), "candle_kernels": [kernel.name for kernel in kernels]}
-    lines = text if project is None else config_text("", setup, project.root).rstrip("\n")
+    git = project.git if project else {}
+    if sources is None:
+        raise MissingToolError(
+            f"The sources of {line.crate} {wish.version} are not on this machine: Cargo has not fetched them to "
+            f"{default_cargo_home() / 'registry'}.",
+            hint="Run 'cargo fetch' in a project that depends on it, or name their folder with --crate.",
+        )
+    if wish.kernels is not None:
+        kernels = choose_kernels(sources, wish.kernels, line, wish.version)
+    got = library()
+    with added_kernels(kernels, sources, got, context) if kernels else contextlib.nullcontext() as objects:
+        root = write_candle_crate(got, line.archive, sources, wish.folder, partial(zig, context), objects, git)
+    patch = f'[patch.crates-io]\n{line.crate} = {{ path = "{root.as_posix()}" }}'
+    setup = CandleSetup(root, replaces=git.get("git", advice.CRATES_IO), crate=line.crate)
+    document = {"built": str(root), "candle_kernels": [kernel.name for kernel in kernels], "patch": patch}
+    lines = patch if project is None else config_text("", setup, project.root).rstrip("\n")
     said = [
         advice.missing_kernels(got.manifest, line.arguments, kernels),
         *[advice.STREAMS] * (line.archive < NEWEST_LIST),
-        *notes,
+        *advice.crate_notes(got.manifest, shutil.which("nvcc")),
     ]
     if project is not None and project.features:
         said.append(f"{line.crate} is behind a feature here: cargo build --features {project.features[0]}")
-    return CandleResult(setup, got.manifest, {**got.to_json(), **built, **more}, lines, said)
+    return CandleResult(setup, got.manifest, {**got.to_json(), **document}, lines, said)
 
 
 def cargo_toolkit(project: CandleProject, manifest: Manifest, context: Context) -> list[str]:
@@ -262,7 +244,7 @@ def toolkit_lines(toolkit: Path, stubs: Path, compute_cap: str, shell: Shell) ->
     return [*lines, shell.assignment(advice.COMPUTE_CAP, compute_cap), shell.prepending("PATH", str(toolkit / "bin"))]
 
 
-def check_candle(project: CandleProject, need: CandleNeed, sources: Path | None) -> tuple[CandleSetup, list[Diagnosis]]:
+def check_candle(project: CandleProject, need: CandleNeed) -> tuple[CandleSetup, list[Diagnosis]]:
     """What a project's set-up says, and what is wrong with it; :raises UsageError: where there is none."""
     setup = read_setup(project.root, os.environ, project.crate)
     if setup is None:
@@ -271,8 +253,7 @@ def check_candle(project: CandleProject, need: CandleNeed, sources: Path | None)
             "kernels.",
             hint=str(need.again),
         )
-    target = Path(os.environ.get("CARGO_TARGET_DIR") or project.root / "target")
-    return setup, [*check_setup(setup, need, sources), *check_last_build(setup, target)]
+    return setup, [*check_setup(setup, need)]
 
 
 @contextlib.contextmanager

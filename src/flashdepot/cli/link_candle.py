@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-import click
-
 from flashdepot.api.acquire import Context
 from flashdepot.api.candle import CandleWish, candle_line, cargo_toolkit, check_candle, link_candle
 from flashdepot.cli.common import command, flag, option, path_option
@@ -17,7 +15,7 @@ from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.host.probe import runtime_facts
 from flashdepot.link.candle_check import CandleNeed
 from flashdepot.link.candle_project import CONFIG, NO_NVCC, read_candle_project, write_config
-from flashdepot.link.candle_versions import CRATE, CRATE_V3, Delivery, known_lines
+from flashdepot.link.candle_versions import CRATE, CRATE_V3, known_lines
 from flashdepot.model.diagnosis import Command
 from flashdepot.model.environment import Environment
 from flashdepot.resolve.facts import facts_of
@@ -40,8 +38,6 @@ def _versions() -> Iterable[str]:
     "flashdepot link candle --write --get",
     "flashdepot link candle --check",
     'eval "$(flashdepot link candle --write --get --toolkit)" && cargo build --release',
-    'eval "$(flashdepot link candle --candle-version 0.9.1 --build-dir prebuilt)" && cargo build --release',
-    "flashdepot link candle --candle-version 0.9.1 --build-dir prebuilt --profile inference --arch 80,90 --get",
     "flashdepot link candle --candle-version 0.11.1 --build-dir vendor/candle-flash-attn >> Cargo.toml",
 )
 @option(
@@ -51,16 +47,10 @@ def _versions() -> Iterable[str]:
     shell_complete=completed(_versions),
 )
 @path_option(
-    f"--build-dir DIR  Folder for the archive, or for the crate that links it.  [default: {_DEFAULT}/CRATE in "
-    "the project]",
+    f"--build-dir DIR  Folder for the crate that links the library.  [default: {_DEFAULT}/CRATE in the project]",
     to="folder",
 )
 @path_option("--crate DIR  Sources of candle-flash-attn.  [default: where Cargo unpacked that version]")
-@option(
-    "--as  Write an archive for candle's build script, or a crate for [patch.crates-io].  [default: by version]",
-    to="way",
-    type=click.Choice([str(way) for way in Delivery]),
-)
 @option(
     "--candle-kernels NAMES  Compile kernels of candle's own too, for calls that flash-attention's cannot do "
     "(candle 0.11 and newer: head dim 512, prefix ranges): 'all', or names such as splitkv_hdim256_bf16*.",
@@ -84,7 +74,6 @@ def candle(
     version: str | None,
     folder: Path | None,
     crate: Path | None,
-    way: str | None,
     kernels: str | None,
     crate_name: str,
     which: Which,
@@ -93,14 +82,12 @@ def candle(
     toolkit: bool,
     check: bool,
 ) -> View:
-    """Give candle-flash-attn prebuilt kernels: an archive with run_mha as that version calls it.
+    """Give candle-flash-attn prebuilt kernels: a crate for [patch.crates-io] whose build script only links.
 
     In a project's folder, the version comes from Cargo.lock, and what is printed goes into .cargo/config.toml, or is
     added to it with --write. With --candle-version and --build-dir no project is needed.
 
-    Up to candle 0.9.1, the archive goes where candle's build script looks, newer than every source, and the variables
-    to set are printed. From 0.9.2 on, a crate for [patch.crates-io] is written: candle's own Rust code, copied from Cargo's
-    folder, with a build script that only links.
+    The crate has candle's own Rust code, copied from Cargo's folder, and an archive with run_mha as that version calls it.
     """
     project = None if version and not (write or check) else read_candle_project(Path.cwd(), crate_name)
     name = project.crate if project else crate_name or CRATE
@@ -110,19 +97,18 @@ def candle(
     line, sources = candle_line(name, asked, project, crate)
     if check and project is not None:
         need = CandleNeed(asked, line, _environment(which), _again(which, name))
-        setup, found = check_candle(project, need, sources)
+        setup, found = check_candle(project, need)
         findings = [{"what": finding.observed, "fix": str(finding.fix)} for finding in found]
         lines = [f"{finding.observed}\n  {finding.fix}" for finding in found]
         holds = f"{name} {asked} takes the library in {setup.folder}, as {setup.said_in} says."
         document = {"candle": asked, "folder": str(setup.folder), "holds": not found, "findings": findings}
         return View(document, lines or [holds], status=IntegrityError.exit_code if found else 0)
-    delivery = line.delivery(way)
     if folder is None and project is None:
         raise UsageError("--candle-version needs a folder to write into.", hint="--build-dir prebuilt")
     place = folder or (project.root if project else Path()) / _DEFAULT / name
     if which.asked.dry_run:
         which.linkable(line.calls)  # ends the command, whether or not candle's sources are here
-    wish = CandleWish(asked, line, sources, delivery, place, project, kernels)
+    wish = CandleWish(asked, line, sources, place, project, kernels)
     context = Context(**which.asked.how)
     made = link_candle(wish, lambda: which.linkable(line.calls), context)
     written, lines = None, []
@@ -134,8 +120,7 @@ def candle(
     document = {
         "candle": asked,
         "arguments": line.arguments,
-        "delivery": delivery.value,
-        "crate": str(sources) if sources else None,
+        "crate": str(sources),
         **made.document,
         "config": written,
         "shell": lines,

@@ -57,7 +57,6 @@ class OutputFolder(msgspec.Struct, frozen=True):
     :param listing: the file in it that says what was written there.
     :param elsewhere: how the person at the keyboard names another folder.
     :param inside: a folder in ``chosen`` to work in; that name is not followed when it is a link.
-    :param next_to_others: whether the folder may hold other things although there is no listing yet.
     :param read: what the bytes of the listing say; raises :class:`ValueError` when it is not one that flashdepot writes.
     :param own: the folder in it that this run writes, with a ``/`` at its end. Those next to it, of other runs, stay.
     :param disguised: whether bytes of a file are those with one of some digests, as another program keeps them.
@@ -68,7 +67,6 @@ class OutputFolder(msgspec.Struct, frozen=True):
     listing: str
     elsewhere: str
     inside: str = ""
-    next_to_others: bool = False
     read: Callable[[bytes], Written] = read_listing
     own: str = ""
     disguised: Callable[[bytes, frozenset[str]], bool] = lambda _data, _digests: False
@@ -105,7 +103,7 @@ class OutputFolder(msgspec.Struct, frozen=True):
             for file in files:
                 if (found := there[file.place]) is not None and found not in known[file.place]:
                     self._require_disguised(file.place, found, known[file.place])
-            changed = [f for f in files if there[f.place] != f.identity or f.modified_ns is not None]
+            changed = [f for f in files if there[f.place] != f.identity]
             if not changed and there[listed.place] == listed.identity:
                 return self.path
             stage = plain_folder(folder, f".flashdepot-export-{os.urandom(4).hex()}", create=True)
@@ -155,7 +153,7 @@ class OutputFolder(msgspec.Struct, frozen=True):
         held = [path.name for path in paths if path not in stages]
         listings = [self._listed(stage, place) for stage in stages for place in (_EARLIER, f"{_NEW}/{self.listing}")]
         ours = self._listed(folder, self.listing)
-        if ours is None and held and (self.listing in held or not (stages or self.next_to_others)):
+        if ours is None and held and (self.listing in held or not stages):
             shown = ", ".join(held[:_NAMES_SHOWN]) + (", ..." if len(held) > _NAMES_SHOWN else "")
             raise UsageError(
                 f"{self.path} is not empty and not a {self.noun} that flashdepot wrote: it has {shown}. "

@@ -31,14 +31,12 @@ class OutputFile(msgspec.Struct, frozen=True):
     :param digest: SHA-256 of its bytes.
     :param content: the bytes, or how to find the file that has them; they are verified while they are copied.
     :param link: where it links to; it has no bytes then.
-    :param modified_ns: the time of modification to give it; now when ``None``.
     """
 
     place: str
     digest: str = ""
     content: bytes | Callable[[], Path] = b""
     link: str = ""
-    modified_ns: int | None = None
 
     @classmethod
     def of(cls, place: str, data: bytes) -> OutputFile:
@@ -69,8 +67,6 @@ class OutputFile(msgspec.Struct, frozen=True):
                     hint="Get the library again: flashdepot get",
                 )
             finish(target)
-        if self.modified_ns is not None:
-            os.utime(path, ns=(self.modified_ns,) * 2)
 
 
 def is_device(name: str) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
@@ -36,9 +35,6 @@ from flashdepot.link.candle_versions import (
     NEWEST_LIST,
     RUN_MHA,
     CandleKernel,
-    archive_time,
-    newer_sources,
-    source_times,
     table_header,
 )
 from flashdepot.link.library import LinkableLibrary, LinkKind
@@ -92,11 +88,8 @@ def _make_by_zig(
 SOURCES = Path(__file__).parent / "candle_source"
 """Our C sources. They are not next to those of the library, whose digest is part of every recipe."""
 
-STEM = "flashattention"
-"""What candle's own build script calls the archive."""
-
-OWN_STEM = "flashattention_candle"
-"""What our build script calls it, so that a program may link the crate flashattention as well."""
+STEM = "flashattention_candle"
+"""What the archive is called; the library's own is not, so that a program may link the crate flashattention as well."""
 HEADER = "flash_attention_candle.h"
 _LICENCES = "share/licenses/"
 
@@ -128,8 +121,6 @@ def made_archives(
     arguments: int,
     zig: ZigSource,
     under: str = "",
-    stem: str = STEM,
-    modified_ns: int | None = None,
     added: AddedKernels | None = None,
 ) -> Iterator[tuple[OutputFile, ...]]:
     """Put ``run_mha`` of so many arguments and the library's kernels into one archive.
@@ -139,19 +130,18 @@ def made_archives(
     object in which every other symbol is local; for another target zig does it, and the other symbols get names of
     their own. Gives the archive under each name that a build may look for; its bytes are there until the block ends.
 
-    :param under: the folder to write them into, with a ``/`` at its end; ``stem``: the name, without what a linker adds.
-    :param modified_ns: the time that they should have.
+    :param under: the folder to write them into, with a ``/`` at its end.
     :param added: kernels of candle's own for the calls that the library's cannot do; for this machine's Linux and CPU.
     """
     platform, system = library.manifest.platform, library.manifest.platform.system
-    places = [library.folder(LinkKind.STATIC) / name for name in archive_names(system, STEM)]
+    places = [library.folder(LinkKind.STATIC) / name for name in archive_names(system, "flashattention")]
     static = next((path for path in places if path.is_file()), None)
     if static is None:
         raise IntegrityError(
             f"{places[0]} is missing; the archive for candle is made of it.",
             hint="Get the library again: flashdepot get",
         )
-    names = archive_names(system, stem)
+    names = archive_names(system)
     with TemporaryDirectory(prefix="flashdepot-candle-") as temporary:
         work = Path(temporary)
         if system == "linux" and platform == this_platform():
@@ -162,13 +152,10 @@ def made_archives(
             for name in names:
                 flags = ["-DFLASHDEPOT_MSVC"] * name.endswith(".lib")
                 made[name] = _make_by_zig(provided, target, library, static, sources, work / name, *flags)
-        yield tuple(
-            OutputFile(f"{under}{name}", sha256_file(path), partial(Path, path), "", modified_ns)
-            for name, path in made.items()
-        )
+        yield tuple(OutputFile(f"{under}{name}", sha256_file(path), partial(Path, path)) for name, path in made.items())
 
 
-def archive_names(system: str, stem: str) -> tuple[str, ...]:
+def archive_names(system: str, stem: str = STEM) -> tuple[str, ...]:
     """What the archive is called. rustc for MSVC takes ``NAME.lib``, every other ``libNAME.a``."""
     return (f"lib{stem}.a", f"{stem}.lib") if system == "windows" else (f"lib{stem}.a",)
 
@@ -240,49 +227,6 @@ def run_tool(command: Sequence[str], environment: Mapping[str, str] | None = Non
         )
 
 
-COMPANIONS = "libflashattention"
-"""Folder of the manifest, the licences and the header that travel with the archive."""
-
-FOLDER_RECORD = ".flashdepot-candle.json"
-"""Which files flashdepot wrote next to an archive for candle's own build script, with their digests."""
-
-
-def prepare_folder(
-    library: LinkableLibrary, arguments: int, folder: Path, crate: Path | None, zig: ZigSource
-) -> tuple[Path, ...]:
-    """Put the archive into a folder so that candle's build script takes it, and return where it is, by each of its names.
-
-    :param crate: the sources of candle-flash-attn, than which the archive must be newer; ``None``: not fetched yet.
-    """
-    root = folder.absolute()
-    if found := rivals_in(root):
-        raise UsageError(
-            f"{root} has a {found[0].name}, and candle's build script says 'flashattention' without saying which kind: "
-            "linkers then take the shared library, which has no run_mha.",
-            hint="Name another --build-dir, or remove that file.",
-        )
-    sources = source_times(crate) if crate is not None else {}
-    wanted = archive_time(time.time_ns(), sources.values())
-    written = OutputFolder(folder, "folder for candle", FOLDER_RECORD, "--build-dir DIR", next_to_others=True)
-    with made_archives(library, arguments, zig, modified_ns=wanted) as archives:
-        written.write((*archives, *companions(library, f"{COMPANIONS}/")))
-    made = tuple(root / file.place for file in archives)
-    for archive in made:
-        if left := newer_sources(archive.stat().st_mtime_ns, sources):
-            raise MissingToolError(
-                f"The file system of {root} did not keep the archive's time, so that it looks older than {left[0]} and "
-                "candle would compile again.",
-                hint="Name a --build-dir on another file system.",
-            )
-    return made
-
-
-def rivals_in(folder: Path) -> list[Path]:
-    """The shared libraries in a folder that linkers would take for the archive: candle's build script names no kind."""
-    places = (folder / name for name in ("libflashattention.so", "libflashattention.dylib"))
-    return [place for place in places if place.exists()]
-
-
 _SIGNATURE = "# Written by 'flashdepot link candle'; sources of candle, build script of flashdepot.\n"
 CRATE_RECORD = ".flashdepot-candle-crate.json"
 """Which files flashdepot wrote in a crate, with their digests."""
@@ -322,7 +266,7 @@ def write_candle_crate(
         "lib/README.md": (SOURCES / "lib_README.md").read_text("utf-8").format(**package).encode(),
     }
     copied = {path.relative_to(crate).as_posix(): read_regular(path) for path in _sources(crate)}
-    with made_archives(library, arguments, zig, own, OWN_STEM, added=added) as archives:
+    with made_archives(library, arguments, zig, own, added) as archives:
         files = [OutputFile.of(place, data) for place, data in {**texts, **copied}.items()]
         return written.write((*files, *archives, *companions(library, own)))
 

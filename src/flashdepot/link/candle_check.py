@@ -27,17 +27,9 @@ from flashdepot.files.documents import read_toml
 from flashdepot.files.output_folder import read_listing
 from flashdepot.fit.requests import needs_of_manifest
 from flashdepot.fit.rules import judge
-from flashdepot.link.candle_archive import (
-    COMPANIONS,
-    CRATE_RECORD,
-    FOLDER_RECORD,
-    OWN_STEM,
-    STEM,
-    archive_names,
-    rivals_in,
-)
-from flashdepot.link.candle_project import BUILD_DIR, CandleSetup
-from flashdepot.link.candle_versions import CRATE, CandleLine, Delivery, newer_sources, source_times
+from flashdepot.link.candle_archive import CRATE_RECORD, archive_names
+from flashdepot.link.candle_project import CandleSetup
+from flashdepot.link.candle_versions import CandleLine
 from flashdepot.link.library import read_manifest
 from flashdepot.model.diagnosis import Command, Diagnosis, Severity, Verdict
 from flashdepot.model.environment import Environment
@@ -45,10 +37,8 @@ from flashdepot.model.limits import size
 from flashdepot.model.target import Platform, spell
 from flashdepot.toolchain.choose import OLDER_CUDA
 
-_CLEAN = f"cargo clean -p {CRATE}"
 _LFS = "git lfs install && git lfs pull"
 _OUR_LIST = re.compile(rb"fa_candle_arguments_(\d{2})\0")
-_SEARCH = re.compile(r"^cargo::?rustc-link-search=(?:native=)?(.+)$", re.MULTILINE)
 _HEAD = 1 << 20
 
 
@@ -72,56 +62,24 @@ def _wrong(what: str, fix: Command | str) -> Diagnosis:
     return Diagnosis("candle-setup", Severity.BLOCKER, what, "", fix)
 
 
-def check_setup(setup: CandleSetup, need: CandleNeed, sources: Path | None) -> Iterator[Diagnosis]:
-    """Each thing that would make a build compile, fail, or link a library that does not serve.
-
-    :param sources: candle's own crate of that version, if Cargo has unpacked it.
-    """
+def check_setup(setup: CandleSetup, need: CandleNeed) -> Iterator[Diagnosis]:
+    """Each thing that would make a build compile, fail, or link a library that does not serve."""
     if not setup.folder.is_dir():
         yield _wrong(f"{setup.folder} is not there, and {setup.said_in} names it.", need.again)
         return
-    if setup.delivery not in need.line.deliveries:
-        why = (
-            f"The build script of {need.line.crate} {need.version} takes no archive from {BUILD_DIR}: it would compile."
-        )
-        yield _wrong(why, need.again)
+    yield from _crate_version(setup.folder, need)
+    place = setup.folder / "lib" / str(need.platform)
+    if not place.is_dir():
+        what = f"{place.parent} has no folder for {need.platform}, which this is a build for."
+        yield _wrong(what, need.again.but(target=str(need.platform)))
         return
-    if setup.delivery is Delivery.CRATE:
-        yield from _crate_version(setup.folder, need)
-        listing, place = CRATE_RECORD, setup.folder / "lib" / str(need.platform)
-        manifest = place
-        if not place.is_dir():
-            what = f"{place.parent} has no folder for {need.platform}, which this is a build for."
-            yield _wrong(what, need.again.but(target=str(need.platform)))
-            return
-    else:
-        listing, place, manifest = FOLDER_RECORD, setup.folder, setup.folder / COMPANIONS
-        for rival in rivals_in(place):
-            what = f"{rival} would be linked instead of the archive, and has no run_mha."
-            yield _wrong(what, f"Move it away: {rival}")
-    digests = _recorded(setup.folder / listing)
-    for name in archive_names(need.platform.system, OWN_STEM if setup.delivery is Delivery.CRATE else STEM):
+    digests = _recorded(setup.folder / CRATE_RECORD)
+    for name in archive_names(need.platform.system):
         archive = place / name
         found = _archive(archive, need, digests.get(archive.relative_to(setup.folder).as_posix(), ""))
         if found is not None:
             yield found
-            continue
-        times = source_times(sources) if setup.delivery is Delivery.FOLDER and sources is not None else {}
-        if newer := newer_sources(archive.stat().st_mtime_ns, times):
-            what = f"{archive} is not newer than {newer[0]} ({len(newer)} such): candle's build script would compile."
-            yield _wrong(what, need.again)
-    yield from _machine_code(manifest, need, setup.compute_cap)
-
-
-def check_last_build(setup: CandleSetup, target: Path) -> Iterator[Diagnosis]:
-    """Builds that Cargo keeps and that linked from another folder: it does not run the build script again for a new one."""
-    if setup.delivery is Delivery.CRATE:
-        return
-    for output in sorted(target.glob(f"*/build/{CRATE}-*/output")):
-        named = [Path(place) for place in _SEARCH.findall(output.read_text("utf-8", "replace"))]
-        if named and not any(place.resolve() == setup.folder.resolve() for place in named):
-            what = f"The build in {output.parent.parent.parent} linked from {named[0]}, and would again."
-            yield _wrong(what, _CLEAN)
+    yield from _machine_code(place, need, setup.compute_cap)
 
 
 def _crate_version(folder: Path, need: CandleNeed) -> Iterator[Diagnosis]:

@@ -14,7 +14,7 @@ import msgspec
 from flashdepot.errors import UsageError
 from flashdepot.files.disk import write_atomic
 from flashdepot.files.documents import read_toml
-from flashdepot.link.candle_versions import CRATE, CRATE_V3, NEWEST_LIST, CandleKernel, Delivery, find_crate
+from flashdepot.link.candle_versions import CRATE, CRATE_V3, NEWEST_LIST, CandleKernel, find_crate
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.selection import HALVES, Feature, Pass
 
@@ -101,21 +101,18 @@ def switches(manifest: Mapping[str, Any], crate: str) -> tuple[str, ...]:
 
 CONFIG = ".cargo/config.toml"
 CRATES_IO = "crates-io"
-BUILD_DIR = "CANDLE_FLASH_ATTN_BUILD_DIR"
 COMPUTE_CAP = "CUDA_COMPUTE_CAP"
 
 
 class CandleSetup(msgspec.Struct, frozen=True):
-    """How a project gets its library: the folder, absolute, and what the folder is.
+    """How a project gets its library: the folder, absolute, of the crate in place of candle's own.
 
-    :param compute_cap: the ``CUDA_COMPUTE_CAP`` of a set-up that is about to be made, where nothing else sets it, and
-        empty for a crate; of one that was read, what builds see, if anything.
-    :param said_in: the file, or the variable, that says so; empty for a set-up that is about to be made.
-    :param replaces: the source in ``[patch]`` that a crate comes from otherwise.
-    :param crate: the crate that is given a library.
+    :param compute_cap: the ``CUDA_COMPUTE_CAP`` that builds see, if any; empty for a set-up that is about to be made.
+    :param said_in: the file that says so; empty for a set-up that is about to be made.
+    :param replaces: the source in ``[patch]`` that the crate comes from otherwise.
+    :param crate: its name.
     """
 
-    delivery: Delivery
     folder: Path
     compute_cap: str = ""
     said_in: str = ""
@@ -137,12 +134,7 @@ def config_text(text: str, setup: CandleSetup, root: Path) -> str:
         raise UsageError(f"{CONFIG} is not valid TOML: {error}.") from error
     inside = setup.folder.is_relative_to(root)
     place = (setup.folder.relative_to(root) if inside else setup.folder).as_posix()
-    if setup.delivery is Delivery.CRATE:
-        _put(document, ("patch", setup.replaces), setup.crate, {"path": place})
-    else:
-        _put(document, ("env",), BUILD_DIR, {"value": place, "relative": True} if inside else place)
-        if COMPUTE_CAP not in document.get("env", {}):
-            _put(document, ("env",), COMPUTE_CAP, setup.compute_cap)
+    _put(document, ("patch", setup.replaces), setup.crate, {"path": place})
     return tomlkit.dumps(document)
 
 
@@ -160,19 +152,16 @@ def write_config(root: Path, setup: CandleSetup) -> Path:
 def read_setup(root: Path, variables: Mapping[str, str], crate: str = CRATE) -> CandleSetup | None:
     """What the project and the environment say of a crate now; ``None`` when a build would compile."""
     config = _read(root / CONFIG)
-    env = _table(config, "env")
-    cap = _variable(env, COMPUTE_CAP, variables)
+    cap = _variable(_table(config, "env"), COMPUTE_CAP, variables)
     for name, file in ((CONFIG, config), ("Cargo.toml", _read(root / "Cargo.toml"))):
         for source, table in _table(file, "patch").items():
             patch = table.get(crate) if isinstance(table, dict) else None
             if isinstance(patch, dict) and isinstance(patch.get("path"), str):
                 said_in = f"[patch.{source if source == CRATES_IO else json.dumps(source)}] in {name}"
-                return CandleSetup(Delivery.CRATE, _absolute(root, patch["path"]), cap, said_in, source, crate)
-    value = _variable(env, BUILD_DIR, variables)
-    if not value:
-        return None
-    said_in = f"the variable {BUILD_DIR}" if value == variables.get(BUILD_DIR) else f"[env] in {CONFIG}"
-    return CandleSetup(Delivery.FOLDER, _absolute(root, value), cap, said_in, crate=crate)
+                # Links stay as they were typed.
+                folder = Path(os.path.abspath(root / patch["path"]))  # noqa: PTH100
+                return CandleSetup(folder, cap, said_in, source, crate)
+    return None
 
 
 def _variable(env: Mapping[str, Any], name: str, variables: Mapping[str, str]) -> str:
@@ -185,7 +174,7 @@ def _variable(env: Mapping[str, Any], name: str, variables: Mapping[str, str]) -
     return value if isinstance(value, str) else ""
 
 
-def _put(document: Any, tables: tuple[str, ...], key: str, value: dict[str, Any] | str) -> None:
+def _put(document: Any, tables: tuple[str, ...], key: str, value: dict[str, str]) -> None:
     import tomlkit  # noqa: PLC0415
 
     inner = document
@@ -198,16 +187,8 @@ def _put(document: Any, tables: tuple[str, ...], key: str, value: dict[str, Any]
             hint="Remove that line, or give this command the same folder with --build-dir.",
         )
     if key not in inner:
-        if isinstance(value, dict):
-            line = tomlkit.inline_table()
-            line.update(value)
-            inner[key] = line
-        else:
-            inner[key] = value
-
-
-def _absolute(root: Path, place: str) -> Path:
-    return Path(os.path.abspath(root / place))  # noqa: PTH100  (links stay as they were typed)
+        inner[key] = tomlkit.inline_table()
+        inner[key].update(value)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -280,16 +261,3 @@ def crate_notes(manifest: Manifest, nvcc: str | None) -> list[str]:
         "version, and the program links cuda, cudart, cublas, cublasLt, curand and nvrtc."
     )
     return [needs] if nvcc else [needs, NO_NVCC]
-
-
-def folder_notes(crate: Path | None, nvcc: str | None, version: str) -> list[str]:
-    """What else must be known before a build with a prepared folder.
-
-    :param nvcc: the one on PATH.
-    """
-    again = f"Built it before? Cargo does not run the build script again for a new folder: cargo clean -p {CRATE}"
-    not_found = (
-        f"The sources of {CRATE} {version} were not found, so the archive has the current time. After a git checkout or "
-        "a cargo fetch that is later, run this command again (--crate names the sources of a git dependency)."
-    )
-    return [again, *[NO_NVCC] * (nvcc is None), *[not_found] * (crate is None)]

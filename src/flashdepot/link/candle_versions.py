@@ -1,4 +1,4 @@
-"""Which FlashAttention crates of candle there are, how a library gets into their build, and which kernels only they have.
+"""Which FlashAttention crates of candle there are, what they call, and which kernels only they have.
 
 Those do head dim 512 and prefix ranges. Their sources are in the crate, in ``kernels``; only those files are compiled that were
 asked for, next to candle's own ``flash_api.cu``, which launches them.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
@@ -21,7 +21,7 @@ from flashdepot.errors import IncompatibleError, UsageError, not_one_of
 from flashdepot.files.documents import read_toml
 from flashdepot.kernels.actions import Compilers, cuda_actions
 from flashdepot.kernels.fa2.actions import UPSTREAM_FLAGS
-from flashdepot.model.codec import FixedWord, read
+from flashdepot.model.codec import read
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.recipe import Action, Recipe, ToolchainId
 from flashdepot.model.request import LibraryRequest
@@ -31,7 +31,6 @@ from flashdepot.toolchain.nvcc import nvcc_flags, usual_compression
 
 CRATE = "candle-flash-attn"
 CRATE_V3 = "candle-flash-attn-v3"
-_SECOND = 10**9
 
 
 def find_crate(version: str, cargo_home: Path, crate: str = CRATE) -> Path | None:
@@ -62,24 +61,6 @@ def require_crate(folder: Path, version: str, crate: str = CRATE) -> Path:
     return folder
 
 
-def source_times(crate: Path) -> dict[Path, int]:
-    """When each kernel source and header of the crate was last modified, in nanoseconds."""
-    return {path: path.stat().st_mtime_ns for path in sorted((crate / "kernels").rglob("*")) if path.is_file()}
-
-
-def newer_sources(archive_time: int, sources: Mapping[Path, int]) -> list[Path]:
-    """The sources for which candle's build script compiles again: those that are not older than the archive.
-
-    bindgen_cuda asks ``source.duration_since(archive).is_ok()`` of each source, which equal times answer with yes.
-    """
-    return [path for path, time in sources.items() if time >= archive_time]
-
-
-def archive_time(now: int, sources: Iterable[int]) -> int:
-    """The time that an archive must carry: now, or a second after the newest source, should that be in the future."""
-    return max(now, *(time + _SECOND for time in sources), 0)
-
-
 DATA = Path(__file__).with_name("candle_versions.toml")
 
 SERVED_CALLS = {"510f9b2defc7": 35, "0c6ddd8aa54d": 37, "cdbde2154a7f": 45, "bb5bc0c63549": 45}
@@ -103,25 +84,15 @@ _REFUSED_CALLS = {
 }
 
 
-class Delivery(FixedWord):
-    """How a build of candle takes a library that is not its own."""
-
-    FOLDER = "folder"
-    CRATE = "crate"
-
-
 _COMMENT = re.compile(r"(?m:(?<!:)//[^\n]*)|/\*.*?\*/", re.DOTALL)
 _FUNCTION = re.compile(r"\bfn\s+(run_mha\w*)\s*\((.*?)\)", re.DOTALL)
-_CUTLASS_CLONED = re.compile(r"\b(?:fetch_cutlass|with_cutlass)\s*\(")
 
 
 class CandleLine(msgspec.Struct, frozen=True):
-    """Versions of a crate that call the same function and are built in the same way, oldest first.
+    """Versions of a crate that call the same function, oldest first.
 
     :param function: the C function that ``src/ffi.rs`` declares; ``arguments`` is how many it takes.
     :param call: the first 12 digits of the SHA-256 of its name, arguments and types: equal ones mean the same call.
-    :param builder: what ``build.rs`` compiles with: ``nvcc`` itself, ``bindgen_cuda`` or ``cudaforge``.
-    :param clones: whether ``build.rs`` clones CUTLASS with git before anything else.
     :param paged: whether there are kernels that read pages.
     """
 
@@ -130,47 +101,18 @@ class CandleLine(msgspec.Struct, frozen=True):
     function: str
     arguments: int
     call: str
-    builder: str
-    clones: bool = False
     paged: bool = False
 
     @classmethod
     def of_sources(cls, crate: str, version: str, folder: Path) -> CandleLine:
         """What ``src/ffi.rs`` and ``build.rs`` of a version say; :raises UsageError: when they do not."""
-        script, path = _code(folder / "build.rs"), folder / "src" / "ffi.rs"
+        path = folder / "src" / "ffi.rs"
         found = _FUNCTION.search(_code(path))
         if found is None:
             raise UsageError(f"{path} declares no run_mha, which is what candle calls.", hint="Check --crate.")
         arguments = [one for part in found[2].split(",") if (one := "".join(part.split()))]
         call = hashlib.sha256(f"{found[1]}({','.join(arguments)})".encode()).hexdigest()[:12]
-        builder = next((name for name in ("cudaforge", "bindgen_cuda") if name in script), "nvcc")
-        clones, paged = bool(_CUTLASS_CLONED.search(script)), "_splitkv_" in script
-        return cls(crate, (version,), found[1], len(arguments), call, builder, clones, paged)
-
-    @property
-    def deliveries(self) -> tuple[Delivery, ...]:
-        """The ways that lead to a build without compiling kernels, the best first.
-
-        A crate for ``[patch.crates-io]`` always does. A folder does where the build script asks for nothing but an
-        archive that is newer than its sources, and also needs the network where it clones CUTLASS first.
-        """
-        if self.builder == "cudaforge":
-            return (Delivery.CRATE,)
-        if self.clones:
-            return (Delivery.CRATE, Delivery.FOLDER)
-        return (Delivery.FOLDER, Delivery.CRATE)
-
-    def delivery(self, wanted: str | None) -> Delivery:
-        """The way that was asked for, else the best; :raises UsageError: when the build script does not take it."""
-        if wanted is None:
-            return self.deliveries[0]
-        if Delivery(wanted) not in self.deliveries:
-            raise UsageError(
-                f"The build script of {self.crate} {self.versions[-1]} takes no archive from a folder: it looks in its "
-                "own cache, and would compile.",
-                hint="--as crate",
-            )
-        return Delivery(wanted)
+        return cls(crate, (version,), found[1], len(arguments), call, "_splitkv_" in _code(folder / "build.rs"))
 
     @property
     def calls(self) -> LibraryRequest:
@@ -191,7 +133,7 @@ class CandleLine(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         first, last = self.versions[0], self.versions[-1]
         versions = first if first == last else f"{first} to {last}"
-        return f"{versions}: {self.function} with {self.arguments} arguments, given as a {self.deliveries[0]}"
+        return f"{versions}: {self.function} with {self.arguments} arguments"
 
 
 def line_of(version: str, crate: str = CRATE) -> CandleLine:

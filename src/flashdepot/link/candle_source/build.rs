@@ -1,10 +1,9 @@
-//! Links libflashattention, which lies in `lib` beside this file, a folder a platform, instead of compiling candle's
-//! kernels.
+//! Links libflashattention from the platform's folder in `lib`, next to this file, instead of compiling candle's kernels.
 //!
 //! The archive is read once before it is linked: one that is cut off, changed, a Git LFS pointer or for another candle is
-//! refused here, in words, and not by the linker or by wrong numbers.
+//! refused here with a message, and not by the linker or by wrong numbers.
 //!
-//! FLASHDEPOT_CANDLE_LIB_DIR  folder of another archive, as `flashdepot link candle` writes it
+//! FLASHDEPOT_CANDLE_LIB_DIR  folder of another archive, `lib/PLATFORM` of another such crate
 //! CUDA_COMPUTE_CAP           the oldest GPU that candle's own kernels are compiled for, as candle reads it
 
 use std::env;
@@ -15,10 +14,9 @@ use std::process::{exit, Command};
 
 /// How many arguments the `run_mha` has in the archive that this crate calls.
 const ARGUMENTS: &str = "@ARGUMENTS@";
-/// Names of an archive: those of `lib`, and those in a folder for candle's own build script.
-const NAMES: [&str; 2] = ["flashattention_candle", "flashattention"];
-/// Where `flashdepot link candle` says what it wrote: beside an archive, or above the `lib/PLATFORM` of such a crate.
-const RECORDS: [&str; 2] = [".flashdepot-candle.json", "../../.flashdepot-candle-crate.json"];
+const STEM: &str = "flashattention_candle";
+/// Where `flashdepot link candle` says what it wrote, from `lib/PLATFORM`.
+const RECORD: &str = "../../.flashdepot-candle-crate.json";
 const AGAIN: &str = "Write it again: flashdepot link candle --write";
 
 fn main() {
@@ -35,21 +33,20 @@ fn main() {
         require_platform(&lib, &target);
         require_machine_code(&folder, &variable("CUDA_COMPUTE_CAP"));
     }
-    let file_of = |stem: &str| match variable("CARGO_CFG_TARGET_ENV").as_str() {
-        "msvc" => format!("{stem}.lib"),
-        _ => format!("lib{stem}.a"),
+    let name = match variable("CARGO_CFG_TARGET_ENV").as_str() {
+        "msvc" => format!("{STEM}.lib"),
+        _ => format!("lib{STEM}.a"),
     };
-    let stem = NAMES.into_iter().find(|stem| folder.join(file_of(stem)).exists()).unwrap_or(NAMES[0]);
-    let archive = folder.join(file_of(stem));
+    let archive = folder.join(&name);
     println!("cargo:rerun-if-changed={}", archive.display());
-    let written = recorded(&folder, &file_of(stem));
+    let written = recorded(&folder, &name);
     if is_own && written.is_none() {
-        stop(&format!("{} names no {}. {AGAIN}", folder.join(RECORDS[1]).display(), archive.display()));
+        stop(&format!("{} names no {}. {AGAIN}", folder.join(RECORD).display(), archive.display()));
     }
     require(&archive, written);
     println!("cargo:rustc-link-search=native={}", folder.display());
     // -bundle: hundreds of megabytes are not copied into every rlib on the way to the program.
-    println!("cargo:rustc-link-lib=static:-bundle={stem}");
+    println!("cargo:rustc-link-lib=static:-bundle={STEM}");
     if variable("CARGO_CFG_TARGET_OS") != "windows" {
         for name in ["dl", "pthread"] {
             println!("cargo:rustc-link-lib=dylib={name}");
@@ -100,7 +97,7 @@ fn require_machine_code(folder: &Path, named: &str) {
     }
 }
 
-/// The compute capabilities under `sass` in the manifest beside an archive: `80`.
+/// The compute capabilities under `sass` in the manifest next to an archive: `80`.
 fn machine_code(folder: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(folder.join("manifest.json")).unwrap_or_default();
     let list = text.split_once("\"sass\"").and_then(|(_, rest)| rest.split_once('[')).map(|(_, rest)| rest);
@@ -111,14 +108,11 @@ fn machine_code(folder: &Path) -> Vec<String> {
 /// The SHA-256 that a record of flashdepot's gives an archive.
 fn recorded(folder: &Path, name: &str) -> Option<String> {
     let platform = folder.file_name().unwrap_or_default().to_string_lossy();
-    let places = [name.to_owned(), format!("lib/{platform}/{name}")];
-    RECORDS.iter().zip(places).find_map(|(record, place)| {
-        let path = folder.join(record);
-        let text = std::fs::read_to_string(&path).ok()?;
-        println!("cargo:rerun-if-changed={}", path.display());
-        let (_, rest) = text.split_once(&format!("\"{place}\": \""))?;
-        Some(rest.split('"').next()?.to_owned())
-    })
+    let path = folder.join(RECORD);
+    let text = std::fs::read_to_string(&path).ok()?;
+    println!("cargo:rerun-if-changed={}", path.display());
+    let (_, rest) = text.split_once(&format!("\"lib/{platform}/{name}\": \""))?;
+    Some(rest.split('"').next()?.to_owned())
 }
 
 /// Read an archive to its end, and refuse one that is not what was written or that another candle calls.

@@ -1,5 +1,5 @@
 /* run_mha, the function that candle-flash-attn calls, over flash_attention.h. C99 and C++. In the archive of
- * 45 arguments run_mha_v3 of candle-flash-attn-v3 0.11.1 is beside it, and what is said of 45 arguments
+ * 45 arguments run_mha_v3 of candle-flash-attn-v3 0.11.1 is next to it, and what is said of 45 arguments
  * holds for it.
  *
  * candle gave one symbol three lists of arguments: 35 (0.5.1 to 0.8.1), 37 (0.8.2 to 0.10.2) and 45
@@ -13,7 +13,7 @@
  * - softmax_lse is (b, h, seqlen_q), and (h, total_q) for a packed batch of 45 arguments. The
  * shorter lists do not say how many rows a packed batch has: there softmax_lse, of at least as many
  * floats as h * rows of q, is scratch. candle gives it to the kernels and drops it.
- * - d_rounded, seqlen_q_rounded and seqlen_k_rounded are not looked at: the library rounds as its
+ * - d_rounded, seqlen_q_rounded and seqlen_k_rounded are ignored: the library rounds as its
  * own kernels need it.
  * - Keys and values are not split between blocks, as in candle's own kernels.
  * - Pages have any size. Those that the kernels cannot read where they lie are copied first.
@@ -32,7 +32,7 @@
  * run_mha returns void, and its callers take what is in o for the result. After an error,
  * therefore, one line goes to stderr, fa_candle_last_status() says which error it was, and
  * - o is filled with NaN on the same stream, if o is contiguous and the arguments say how long it
- *   is; the program goes on;
+ *   is; the program continues;
  * - otherwise, or if that fails too, or with FLASHDEPOT_CANDLE_ON_ERROR=abort: abort().
  *   (o is not contiguous, or the batch is packed and the list has 35 or 37 arguments.)
  *

@@ -158,7 +158,7 @@ static fa_status check_strides(const mha_call *call, const reason *why) {
     const mha_strides *strides = tensors[i].strides;
     fa_status status;
     if (is_packed(call)) {
-      /* Not looked at by fa_fwd, which is told of fewer rows than there may be. */
+      /* fa_fwd does not check this: it knows of fewer rows than there may be. */
       if (strides->row % 8 != 0) {
         return refuse(why, FA_STATUS_INVALID, "%s_row_stride is %lu; allowed: multiples of 8",
                       tensors[i].name, (unsigned long)strides->row);
@@ -196,7 +196,7 @@ static void set_mask(const mha_call *call, fa_fwd_args *args) {
 /* Without total_q the heads of lse are one float apart: whatever the batch, the h rows of it then end
  * within h * total_q floats, which is all that is known to be there. They overlap, so it is scratch.
  * fa4 copies by the numbers of rows, of which only run_mha_v3 tells that of k, and pages need none.
- * Else fa2 it is, which goes by cu_seqlens alone. */
+ * Else fa2 it is, which needs only cu_seqlens. */
 static void set_packed(const mha_call *call, fa_fwd_args *args) {
   const uint64_t most_keys = (uint64_t)call->b * call->seqlen_k;
   const int knows_rows = call->total_k > 0 || call->block_table != NULL;

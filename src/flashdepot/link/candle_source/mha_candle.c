@@ -1,5 +1,5 @@
 /* Which calls go to candle's own kernels, and whether those in this archive can do them. What they would
- * pass over without a word, such as a window where they were compiled without windows, is refused. */
+ * silently ignore, such as a window where they were compiled without windows, is refused. */
 #include "mha_call.h"
 
 #include <stdio.h>

@@ -104,7 +104,7 @@ static fa_status run(const mha_call *call) {
   return status;
 }
 
-static int may_go_on(void) {
+static int may_continue(void) {
   const char *wish = getenv("FLASHDEPOT_CANDLE_ON_ERROR");
   return wish == NULL || wish[0] == '\0' || strcmp(wish, "nan") == 0;
 }
@@ -117,7 +117,7 @@ static void settle(const mha_call *call, fa_status status) {
     return;
   }
   bytes = flashdepot_mha_output_bytes(call);
-  filled = may_go_on() && bytes > 0 && call->o != NULL &&
+  filled = may_continue() && bytes > 0 && call->o != NULL &&
            /* Every bit set is a NaN in both 16-bit types. */
            cudaMemsetAsync(call->o, 0xff, bytes, call->stream) == 0;
   fprintf(stderr, "run_mha (flashdepot): %s: %s; %s\n", fa_status_string(last_status), last_error,
@@ -140,7 +140,7 @@ int flashdepot_candle_begins(const mha_call *call) {
   return 1;
 }
 
-/* candle's code looks at no error itself. */
+/* candle's code checks no error itself. */
 void flashdepot_candle_ended(const mha_call *call) {
   settle(call, cuda("a launch of candle's own kernel", cudaGetLastError()));
 }

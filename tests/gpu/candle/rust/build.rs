@@ -1,4 +1,4 @@
-//! FLASHDEPOT_CANDLE_LIB   folder of the libflashattention.a that `flashdepot link candle` wrote
+//! FLASHDEPOT_CANDLE_LIB   folder with a libflashattention.a that has run_mha
 //! FLASHDEPOT_CANDLE_FORM  how many arguments its run_mha takes: 35, 37 or 45
 
 fn main() {
