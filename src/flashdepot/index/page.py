@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from packaging.version import Version
 
-from flashdepot.catalog.matrix_page import command, copy_script, style
+from flashdepot.catalog.matrix_page import style
 from flashdepot.facts.gpus import KnownArchitecture, known_architectures
 from flashdepot.index.subindexes import (
     EVERYBODY,
@@ -123,7 +123,7 @@ def page(record: IndexRecord, shown: Sequence[Subindex]) -> str:
     return Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(
         style=style(),
         gpus="\n".join(_for_gpu(gpu, found, base) for gpu in known_architectures() if (found := wheels_for(gpu, ours))),
-        build=command("build", "flashdepot install -y", "the command"),
+        build=_command("build", "flashdepot install -y", "the command"),
         count=len(ours),
         versions=escape(", ".join(sorted({Version(w.version).public for w in ours}, key=Version, reverse=True))),
         heads="".join(f'<th scope="col">{gpu.dotted}</th>' for gpu in _gpus()),
@@ -132,12 +132,20 @@ def page(record: IndexRecord, shown: Sequence[Subindex]) -> str:
             _file(number, file) for number, file in enumerate((*_newest_first(record.wheels), *record.names))
         ),
         subindexes="\n".join(_subindex(subindex, base) for subindex in shown),
-        project=command("project", _project(base), "the lines for pyproject.toml"),
+        project=_command("project", _project(base), "the lines for pyproject.toml"),
         address=""
         if record.url
         else f'<p id="address">Put the address of this page in place of <code>{_HERE}</code>.</p>',
         placeholder=_HERE,
-        copy=copy_script(),
+        copy=Path(__file__).with_name("copy.js").read_text(encoding="utf-8"),
+    )
+
+
+def _command(identifier: str, text: str, what: str) -> str:
+    """A command with its button, hidden without scripts; ``what`` says to a screen reader what is copied."""
+    return (
+        f'<div class="command"><pre tabindex="0" id="{identifier}">{escape(text)}</pre>'
+        f'<button type="button" data-copy="{identifier}" aria-label="Copy {escape(what)}" hidden>Copy</button></div>'
     )
 
 
@@ -156,8 +164,8 @@ def _answer(identifier: str, wheel: IndexedWheel, base: str) -> str:
     return (
         f'<article class="answer"><h2>{escape(wheel.platform.label)}, flash-attn {escape(Version(wheel.version).public)}, '
         f"{escape(contents_label(contents_of(wheel)))}, {size(wheel.size)}</h2>"
-        f"{command(f'pip-{identifier}', _install('pip install', address), 'the command for pip')}"
-        f"{command(f'uv-{identifier}', _install('uv pip install', address), 'the command for uv')}"
+        f"{_command(f'pip-{identifier}', _install('pip install', address), 'the command for pip')}"
+        f"{_command(f'uv-{identifier}', _install('uv pip install', address), 'the command for uv')}"
         f"<p>It needs an NVIDIA driver {escape(str(wheel.driver_floor))} or newer,{escape(libc)} Python {OLDEST_PYTHON} or "
         f"newer and any torch from {OLDEST_TORCH} on that is built with CUDA. The digest in the command is verified.</p>"
         "</article>"
@@ -206,7 +214,7 @@ def _file(number: int, file: IndexedFile) -> str:
     cells = (
         ("Size", size(file.size)),
         ("Machine code", escape(code)),
-        ("SHA-256", command(f"digest-{number}", file.sha256, f"the SHA-256 of {file.filename}")),
+        ("SHA-256", _command(f"digest-{number}", file.sha256, f"the SHA-256 of {file.filename}")),
         ("Toolchain", escape(tools)),
         ("Proof", proof),
         ("Since", escape(file.uploaded[:10])),
