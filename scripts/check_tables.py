@@ -77,7 +77,7 @@ TABLES = (
     Table("facts/cuda_archives.toml"),
     Table("toolchain/nvcc_wheels.toml", "nvidia-cuda-nvcc", r'^cuda = "([\d.]+)"', "renew_wheels.py", pinned=True),
     Table("toolchain/cute_dsl_wheels.toml", "nvidia-cutlass-dsl", r'^cute_dsl = "([\d.]+)"', "renew_wheels.py"),
-    Table("kernels/fa2/sdists.toml", "flash-attn", r'^version = "(.+)"', "renew_sdists.py"),
+    Table("kernels/fa2/sdists.toml", "flash-attn", r'{ version = "([^"]+)"', "renew_sdists.py"),
     Table("kernels/fa3/sdists.toml", "xformers", r'^version = "(.+)"'),
     Table("kernels/fa4/sdists.toml", "flash-attn-4", r'^version = "(.+)"'),
     Table("link/candle_versions.toml", script="renew_candle_versions.py"),

@@ -37,6 +37,8 @@ def main() -> None:
         f"# Written by scripts/renew_sdists.py on {today} from PyPI's own listing and the sdists themselves.",
         "",
         f'project = "{LAYOUT.project}"',
+        "",
+        "sdist = [",
     ]
     with PackageIndex(None, read_index_settings()) as index:
         sdists = {
@@ -46,9 +48,9 @@ def main() -> None:
         }
     for version, (filename, sha256) in sorted(sdists.items()):
         if version >= FLOOR:
-            lines += ["", *entry(str(version), filename, sha256)]
+            lines.append(f"  {{ {', '.join(entry(str(version), filename, sha256))} }},")
             print(f"read {filename}")
-    DATA.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    DATA.write_text("\n".join([*lines, "]", ""]), encoding="utf-8")
     print(f"wrote {DATA}")
 
 
@@ -65,7 +67,6 @@ def entry(version: str, filename: str, sha256: str) -> list[str]:
     if units != {make_unit(p, h, d, causal=c) for p in Pass for h in dims[p] for d in dtypes for c in (False, True)}:
         raise SystemExit(f"{filename} has units that are no product of passes, head dims, dtypes and causality")
     return [
-        "[[sdist]]",
         f'version = "{version}"',
         f'filename = "{filename}"',
         f'sha256 = "{sha256}"',

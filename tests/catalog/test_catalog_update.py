@@ -59,7 +59,7 @@ def test_what_has_not_changed_is_not_sent_again(github, update, listed):
     assert (github.not_modified, len(listed())) == (1, 1)
     github.serve(START, [release("v1", asset(wheel_name()), asset(wheel_name("cp313")))])
     assert update("--json").json[0] | {"wheels": 0} == {
-        "source": "mjun0812", "status": "updated", "wheels": 0, "added": 1, "removed": 0, "passed_over": [],
+        "source": "mjun0812", "status": "updated", "wheels": 0, "added": 1, "removed": 0, "skipped": [],
     }  # fmt: skip
 
 
@@ -104,8 +104,8 @@ def test_a_wait_in_seconds_becomes_a_time(github, update):
     github.first = [ListingAnswer(b"{}", 429, {"Retry-After": "3600"})]
     before = dt.datetime.now(tz=dt.timezone.utc)
     said = update().err
-    told = dt.datetime.fromisoformat(said.partition("until ")[2][:19]).replace(tzinfo=dt.timezone.utc)
-    assert dt.timedelta(seconds=3595) < told - before < dt.timedelta(seconds=3660)
+    until = dt.datetime.fromisoformat(said.partition("until ")[2][:19]).replace(tzinfo=dt.timezone.utc)
+    assert dt.timedelta(seconds=3595) < until - before < dt.timedelta(seconds=3660)
 
 
 @pytest.mark.parametrize(("status", "said"), [(403, "answers 403 Forbidden"), (304, "no earlier copy of it is stored")])
@@ -181,12 +181,12 @@ def test_what_makes_no_sense_in_a_listing_is_skipped_and_named(github, update, l
     done = update("--json")
     assert done.code == 0
     assert [(w.python, w.sha256) for w in listed()] == [("cp310", ""), ("cp38", "")]
-    passed = done.json[0]["passed_over"]
-    assert len(passed) == 12
-    assert all("natten" not in line and "tar.gz" not in line for line in passed)
-    assert any("its size cannot be 1000000000000000" in line for line in passed)
-    assert sum("its URL" in line for line in passed) == 5
-    assert sum("its size" in line for line in passed) == 4
+    skipped = done.json[0]["skipped"]
+    assert len(skipped) == 12
+    assert all("natten" not in line and "tar.gz" not in line for line in skipped)
+    assert any("its size cannot be 1000000000000000" in line for line in skipped)
+    assert sum("its URL" in line for line in skipped) == 5
+    assert sum("its size" in line for line in skipped) == 4
 
 
 def test_files_of_the_hugging_face_hub_are_listed_with_their_digests(server, one_source, update, listed):
@@ -209,7 +209,7 @@ def test_files_of_the_hugging_face_hub_are_listed_with_their_digests(server, one
         ("cp310", 240_000_000, DIGEST, f"https://huggingface.co/o/r/resolve/main/old/{name.replace('+', '%2B')}"),
         ("cp311", 900, "", f"https://huggingface.co/o/r/resolve/main/{wheel_name('cp311').replace('+', '%2B')}"),
     ]
-    assert len(done.json[0]["passed_over"]) == 2
+    assert len(done.json[0]["skipped"]) == 2
 
 
 @pytest.mark.parametrize("as_json", [True, False])

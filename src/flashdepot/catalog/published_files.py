@@ -106,15 +106,13 @@ def files_of_index(rows: Iterable[tuple[str, str, int | None, str | None]]) -> P
     return _page((name, url.partition("#")[0], size or 0, sha256 or "") for name, url, size, sha256 in rows)
 
 
-def to_wheels(
-    files: Iterable[PublishedFile], *, source: str, official: bool, seen: bool = True
-) -> tuple[PublishedWheel, ...]:
+def to_wheels(files: Iterable[PublishedFile], *, source: str, official: bool) -> tuple[PublishedWheel, ...]:
     """The wheels that files are, each once, in an order that depends on nothing but them."""
     wheels: dict[tuple[str, str], tuple[Any, PublishedWheel]] = {}
     for file in files:
         name = WheelName.parse(filename_of_url(file.url))
         sass = implied_sass(name, official=official)
-        wheel = PublishedWheel.of(name, source, url=file.url, size=file.size, sha256=file.sha256, seen=seen, sass=sass)
+        wheel = PublishedWheel.of(name, source, url=file.url, size=file.size, sha256=file.sha256, seen=True, sass=sass)
         order = (name.canonical, Version(name.version), name.local, name.python, name.abi, name.platform, file.url)
         key = (file.url.partition("?")[0].rpartition("/")[0], str(name))
         tells = (bool(wheel.sha256), "%2B" in wheel.url)  # of two listings of one file the one that tells more

@@ -158,7 +158,7 @@ class RefreshOutcome(msgspec.Struct, frozen=True):
             "wheels": self.wheels,
             "added": self.added,
             "removed": self.removed,
-            "passed_over": list(self.strange),
+            "skipped": list(self.strange),
         }
 
 
@@ -229,12 +229,12 @@ def _nobody(asked: Sequence[Source]) -> NetworkError:
     )
 
 
-def list_source(source: Source, files: Iterable[PublishedFile], listed: dt.datetime, *, seen: bool = True) -> Listing:
-    """A source's listing from its files; ``seen`` is false where they were computed and not found."""
+def list_source(source: Source, files: Iterable[PublishedFile], listed: dt.datetime) -> Listing:
+    """A source's listing from its files."""
     collection = Collection(
         source.name, source.kind, source.page, source.licence, listed.strftime("%Y-%m-%dT%H:%M:%SZ")
     )
-    return Listing(collection, to_wheels(files, source=source.name, official=source.kind == "official", seen=seen))
+    return Listing(collection, to_wheels(files, source=source.name, official=source.kind == "official"))
 
 
 def _ask(source: Source, folder: Path, settings: IndexSettings, on_answer: Callable[[], None]) -> tuple[Page, bool]:
