@@ -114,12 +114,10 @@ def test_two_machines_with_one_key_stand_for_what_both_have_pushed(pushed, maker
     other = store_library(second.depot, second.folder / "files", name="three", recipe_key="7" * 64)
     second.push(team, other)
     opened = reader.remotes(team).all()[0]
-    assert [found.statement.summary.recipe_key for found in opened.stock([statements.recipe_place("7" * 64)])] == [
-        "7" * 64
+    assert [found.summary.recipe_key for found in opened.stock([statements.recipe_place("7" * 64)])] == ["7" * 64]
+    assert [found.summary.recipe_key for found in opened.stock([statements.recipe_place(pushed.recipe_key)])] == [
+        pushed.recipe_key
     ]
-    assert [
-        found.statement.summary.recipe_key for found in opened.stock([statements.recipe_place(pushed.recipe_key)])
-    ] == [pushed.recipe_key]
     assert not reader.warnings
 
 

@@ -122,7 +122,7 @@ def test_two_that_push_at_once_lose_nothing(maker, new_party, reader, team, serv
         for key in reader.settings.trusted_keys():
             other.trust(key.key)
         taken = other.remotes(replace(team, timeout=30.0)).all()[0].stock([recipe_place(manifest.recipe_key)])
-        assert [library.statement.summary.recipe_key for library in taken] == [manifest.recipe_key]
+        assert [library.summary.recipe_key for library in taken] == [manifest.recipe_key]
     assert len(read_envelopes(server.files[library_places(manifests[0])[0]])) == 3
 
 

@@ -96,8 +96,7 @@ def index(
 
 def _libraries_of(remote: OpenRemote, depot: Depot, folder: Path, events: Events) -> Iterator[Manifest]:
     """Every library of a remote, in the depot unless the index has its wheel."""
-    for library in stock(remote, depot.artifacts.manifests()):
-        statement = library.statement
+    for statement in stock(remote, depot.artifacts.manifests()):
         try:
             manifest = remote.manifest(statement)
         except IntegrityError as error:

@@ -22,7 +22,7 @@ from flashdepot.net.fetch import offline, require_network
 from flashdepot.remotes import Remotes
 from flashdepot.remotes.push import Pushed, countersign
 from flashdepot.remotes.push import push as push_to
-from flashdepot.remotes.remote import OpenRemote, SignedLibrary
+from flashdepot.remotes.remote import OpenRemote
 from flashdepot.remotes.statements import LibraryStatement, library_places, source_place
 from flashdepot.toolchain.targets import TARGETS
 
@@ -121,8 +121,8 @@ def _synced(
         require_reach(remote, "Synchronizing with")
         here = {manifest.recipe_key: LibraryStatement.of(manifest).manifest_digest for manifest in ours}
         there: dict[str, list[LibraryStatement]] = {}
-        for library in stock(remote, ours):
-            there.setdefault(library.statement.summary.recipe_key, []).append(library.statement)
+        for statement in stock(remote, ours):
+            there.setdefault(statement.summary.recipe_key, []).append(statement)
         # Of several libraries of one recipe the first one is fetched.
         lacking = [statements[0] for key, statements in there.items() if key not in here]
         unknown = tuple(manifest for manifest in ours if remote.settings.push and manifest.recipe_key not in there)
@@ -138,7 +138,7 @@ def _synced(
         return replace(done, problem=error)
 
 
-def stock(remote: OpenRemote, known: Iterable[Manifest]) -> list[SignedLibrary]:
+def stock(remote: OpenRemote, known: Iterable[Manifest]) -> list[LibraryStatement]:
     """The libraries of a remote that are trusted, of published sources and of those of some known libraries."""
     manifests = list(known)
     # The last place of a library is that of only the recipe, which is under its source as well.
@@ -149,9 +149,8 @@ def stock(remote: OpenRemote, known: Iterable[Manifest]) -> list[SignedLibrary]:
         sources += [(family.name, sdist.identified.id) for sdist in versions]
     for name, upstream in sources:
         places |= {source_place(name, upstream, row.platform, c_layer_digest()) for row in TARGETS}
-    found = remote.stock(sorted(places))
-    libraries = {(lib.statement.summary.recipe_key, lib.statement.manifest_digest): lib for lib in found}
-    return [library for _, library in sorted(libraries.items()) if library.statement.summary.kind == LIBRARY]
+    libraries = {(one.summary.recipe_key, one.manifest_digest): one for one in remote.stock(sorted(places))}
+    return [statement for _, statement in sorted(libraries.items()) if statement.summary.kind == LIBRARY]
 
 
 class Mismatch(msgspec.Struct, frozen=True):

@@ -6,8 +6,6 @@ import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
-import msgspec
-
 from flashdepot.depot import Depot, choose
 from flashdepot.depot.actions import ActionRecord, Output
 from flashdepot.errors import FlashdepotError, IntegrityError
@@ -43,13 +41,6 @@ _PUSH_AGAIN = "Let its builder push again: flashdepot depot push"
 _REPAIR = "Anyone who has it intact can repair it: flashdepot depot push --verify"
 
 
-class SignedLibrary(msgspec.Struct, frozen=True):
-    """A library of a remote that is trusted: what was stated of it, and the statement as it was signed."""
-
-    statement: LibraryStatement
-    envelope: Envelope
-
-
 class OpenRemote:
     """One remote, for one run of the program. Once it has failed it is not asked again.
 
@@ -78,16 +69,16 @@ class OpenRemote:
             self._store = open_store(self.settings)
         return self._store
 
-    def stock(self, places: Sequence[str]) -> list[SignedLibrary]:
+    def stock(self, places: Sequence[str]) -> list[LibraryStatement]:
         """The libraries whose records are at some places, as far as they are trusted; raises as :class:`Store`."""
         rows = zip(places, self._many(places), strict=True)
-        return [SignedLibrary(*one) for place, data in rows for one in self._trusted(data, place, LibraryStatement)]
+        return [one for place, data in rows for one in self._trusted(data, place, LibraryStatement)]
 
     def units(self, intents: Collection[str]) -> Mapping[str, list[UnitStatement]]:
         """What it has of some compiler runs, as far as that is trusted; raises as :class:`Store`."""
         places = {key: unit_place(key) for key in sorted(intents)}
         rows = zip(places.items(), self._many([*places.values()]), strict=True)
-        return {key: [one for one, _ in self._trusted(data, place, UnitStatement)] for (key, place), data in rows}
+        return {key: self._trusted(data, place, UnitStatement) for (key, place), data in rows}
 
     def names(self, statements: Sequence[UnitStatement]) -> None:
         """Have the lists of what some runs have read; raises as :class:`Store`."""
@@ -140,7 +131,7 @@ class OpenRemote:
             self.warn(f"The remote {self.name} does not say what it has: {error.message}. {error.hint}")
             return None
 
-    def _trusted(self, data: bytes | None, place: str, kind: type[_S]) -> list[tuple[_S, Envelope]]:
+    def _trusted(self, data: bytes | None, place: str, kind: type[_S]) -> list[_S]:
         """The statements of a file that are signed as they must be, and are about the place where they are."""
         if data is None:
             return []
@@ -164,7 +155,7 @@ class OpenRemote:
             if isinstance(statement, LibraryStatement) and (refusal := self._outdated(statement, envelope)):
                 self.warn(f"A library of the remote {self.name} is not used: {refusal.reason}. {refusal.hint}")
                 continue
-            found.append((statement, envelope))
+            found.append(statement)
         return found
 
     def _outdated(self, statement: LibraryStatement, envelope: Envelope) -> Refusal | None:
@@ -239,7 +230,7 @@ class OpenRemote:
     def offers(self, request: Request) -> list[LibraryStatement]:
         """The libraries that serve a request, the best first; raises as :class:`Store`."""
         stock = self.stock([request_place(request)])
-        left = [library.statement for library in stock if library.statement.summary.kind == LIBRARY]
+        left = [statement for statement in stock if statement.summary.kind == LIBRARY]
         found = []
         while taken := choose(request, (statement.summary for statement in left)).taken:
             best = next(statement for statement in left if statement.summary is taken)
@@ -257,7 +248,7 @@ class OpenRemote:
     def fetch_recipe(self, depot: Depot, recipe_key: str, events: Events) -> Manifest | None:
         """Put the library of a recipe into the depot; ``None`` when it does not have it, or not whole."""
         stock = self.stock([recipe_place(recipe_key)])
-        return next(filter(None, (self.take_library(depot, library.statement, events) for library in stock)), None)
+        return next(filter(None, (self.take_library(depot, statement, events) for statement in stock)), None)
 
     def take_library(self, depot: Depot, statement: LibraryStatement, events: Events) -> Manifest | None:
         """Put one library into the depot; ``None``, with a warning, when it lacks a part or a part is wrong."""
