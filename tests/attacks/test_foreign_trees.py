@@ -95,10 +95,10 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def everything_read(root: Path) -> bytes:
     """All that any reader takes of a tree."""
     files, family = PlainFiles(root), Fa2()
-    told = [*family.licences(files).values(), *(files.text(name) for name in family.python_files(files))]
-    told += [files.text("AUTHORS"), files.text("README.md")]
+    texts = [*family.licences(files).values(), *(files.text(name) for name in family.python_files(files))]
+    texts += [files.text("AUTHORS"), files.text("README.md")]
     bundle = handed_out({"fa2": files}, {})["upstream"]
-    return "".join(told).encode() + b"".join(read() for read in bundle.values())
+    return "".join(texts).encode() + b"".join(read() for read in bundle.values())
 
 
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)

@@ -43,7 +43,7 @@ class Liar:
 def liar(monkeypatch: pytest.MonkeyPatch) -> Iterator[Liar]:
     liar = Liar()
 
-    class Lies(Handler):
+    class Misleading(Handler):
         def do_GET(self) -> None:  # noqa: N802  (the name that http.server calls)
             liar.seen.append((self.path, {name.lower(): value for name, value in self.headers.items()}))
             self.send_response(liar.status)
@@ -53,7 +53,7 @@ def liar(monkeypatch: pytest.MonkeyPatch) -> Iterator[Liar]:
             with contextlib.suppress(OSError):
                 liar.body(self)
 
-    with serving(Lies) as liar.url:
+    with serving(Misleading) as liar.url:
         monkeypatch.setenv("PIP_INDEX_URL", f"{liar.url}/simple/")
         yield liar
 

@@ -54,9 +54,9 @@ def test_progress_counts_host_sides_and_other_sources_when_the_kernels_are_there
     assert build()[-1] == 3
     bench.source("kernel-host.src", "sleep 0.4\n# another\n")
     bench.source("layer.src", "sleep 0.4\n# another\n")
-    told = build()
-    assert sorted(set(told)) == [1, 2, 3], "one after the other"
-    assert (told[0], told[-1]) == (1, 3)
+    seen = build()
+    assert sorted(set(seen)) == [1, 2, 3], "one after the other"
+    assert (seen[0], seen[-1]) == (1, 3)
     assert len({state.fraction for state in bench.notes.states}) > 3
 
 

@@ -228,7 +228,7 @@ def spread(count: int, size: int, workers: tuple[FarmWorker, ...]) -> str:
     """The workers that so many actions of one size go to, one after the other; those that wait are left out."""
     given: list[tuple[str, int]] = []
     for _ in range(count):
-        if worker := choose_worker(workers, given, size, alone=False):
+        if worker := choose_worker(workers, given, size, by_itself=False):
             given.append((worker.address, size))
     return "".join(address.removeprefix("tcp://") for address, _ in given)
 
@@ -243,6 +243,6 @@ def test_every_slot_is_filled_and_memory_is_kept_to() -> None:
 
 
 def test_what_must_run_by_itself_waits_for_a_worker_that_has_nothing_else() -> None:
-    assert choose_worker((SMALL, LARGE), [(LARGE.address, GB)], 8 * GB, alone=True) == SMALL
-    assert choose_worker((SMALL, LARGE), [(LARGE.address, GB)], 9 * GB, alone=True) is None
-    assert choose_worker((SMALL,), [("tcp://dead", GB), ("", GB)], 8 * GB, alone=True) == SMALL
+    assert choose_worker((SMALL, LARGE), [(LARGE.address, GB)], 8 * GB, by_itself=True) == SMALL
+    assert choose_worker((SMALL, LARGE), [(LARGE.address, GB)], 9 * GB, by_itself=True) is None
+    assert choose_worker((SMALL,), [("tcp://dead", GB), ("", GB)], 8 * GB, by_itself=True) == SMALL

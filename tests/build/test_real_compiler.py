@@ -59,11 +59,11 @@ def project(tmp_path: Path, upstream_tree: Path, real_depot: Path, quick_library
 def test_where_nvcc_does_not_run_it_is_known_as_it_answers(real_depot, quick_library) -> None:
     assert quick_library.is_dir()
     root = wheels.pinned_toolkit(this_platform()).provide(real_depot / "toolchains", lambda _: None)
-    asked, told = inspect(root), known(root, wheels.provided_version())
-    assert (told.version, told.codes) == (asked.version, asked.codes)
-    assert told.options <= asked.options
+    asked, listed = inspect(root), known(root, wheels.provided_version())
+    assert (listed.version, listed.codes) == (asked.version, asked.codes)
+    assert listed.options <= asked.options
     flags = {"virtual": None, "compress": "size"}
-    assert nvcc_flags((), **flags, options=told.options) == nvcc_flags((), **flags, options=asked.options)
+    assert nvcc_flags((), **flags, options=listed.options) == nvcc_flags((), **flags, options=asked.options)
 
 
 def edit(path: Path, old: str, new: str) -> None:

@@ -33,7 +33,7 @@ def test_a_job_too_large_for_the_memory_waits_for_the_others_and_then_runs_by_it
 
 def test_a_job_that_was_killed_for_memory_runs_by_itself_with_a_higher_estimate() -> None:
     again = Job("a", 100, 4 * GB).after_out_of_memory()
-    assert (again.peak, again.alone, again.tries) == (6 * GB, True, 1)
+    assert (again.peak, again.by_itself, again.tries) == (6 * GB, True, 1)
     other = Job("b", 10, GB)
     assert next_job([again, other], [], Capacity(4, 64 * GB)) == other
     assert next_job([again], [other], Capacity(4, 64 * GB)) is None
@@ -76,7 +76,7 @@ def test_every_job_starts_and_the_peaks_never_exceed_the_memory_except_for_a_sin
             started.append(job)
             assert len(running) <= cores
             assert len(running) == 1 or sum(j.peak for j in running) <= memory
-            assert len(running) == 1 or not any(j.alone for j in running)
+            assert len(running) == 1 or not any(j.by_itself for j in running)
         assert running, "a schedule must never stand still"
         running.pop(0)
     assert sorted(j.name for j in started) == sorted(j.name for j in jobs)

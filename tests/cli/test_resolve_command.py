@@ -125,11 +125,11 @@ def test_a_missing_fact_ends_in_the_command_that_tells_it(flashdepot_at, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("record", "told"),
+    ("record", "ends_in"),
     [("no-gpu", "--gpu 9.0"), ("no-driver", "--torch 2.8.0+cu128 --driver 580")],
 )
 def test_a_record_of_a_jetson_that_lacks_facts_ends_in_the_command_that_tells_them(
-    flashdepot_at, tmp_path, record, told
+    flashdepot_at, tmp_path, record, ends_in
 ) -> None:
     orin = json.loads((RECORDS / "aarch64-jetson-orin.json").read_text())
     gpus = [] if record == "no-gpu" else [{"name": "Orin", "architecture": "8.7", "memory": 0}]
@@ -137,7 +137,7 @@ def test_a_record_of_a_jetson_that_lacks_facts_ends_in_the_command_that_tells_th
     done = flashdepot_at("resolve", "--host", tmp_path / "orin.json")
     assert done.returncode == 3
     last = done.stdout.rstrip().splitlines()[-1]
-    assert told in last
+    assert ends_in in last
     assert " --allow " not in last
     again = flashdepot_at("resolve", *last.split()[2:])
     assert "A fact is missing" not in again.stdout

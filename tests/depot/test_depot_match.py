@@ -153,9 +153,9 @@ def test_a_choice_is_fit_and_complete(request, stored, shuffler):
 
 
 @pytest.mark.parametrize(
-    ("status", "sass", "told"), [("built", (8, 0), False), ("built", (9, 0), True), ("hit", (9, 0), False)]
+    ("status", "sass", "named"), [("built", (8, 0), False), ("built", (9, 0), True), ("hit", (9, 0), False)]
 )
-def test_a_new_library_for_hopper_names_the_other_family(status, sass, told) -> None:
+def test_a_new_library_for_hopper_names_the_other_family(status, sass, named) -> None:
     manifest = make_manifest(sass=(Architecture(*sass),))
     page = " ".join(describe(LibraryResult(status, manifest, Path("lib"), 2, 0, 1.0)))
-    assert ("--families all" in page) is told
+    assert ("--families all" in page) is named

@@ -187,7 +187,7 @@ def test_of_libraries_that_can_do_the_same_the_list_says_what_made_each(depot, t
 
 
 def test_a_library_with_kernels_that_are_untested_on_some_gpus_says_so_wherever_it_is_shown(depot, tmp_path) -> None:
-    manifest = store_library(depot, tmp_path, unproven={"fa4": architectures("100,120")})
+    manifest = store_library(depot, tmp_path, untested_gpus={"fa4": architectures("100,120")})
     assert depot.artifacts.load(manifest.recipe_key) == manifest
     assert "(untested: fa4 on 10.0, 12.0)" in flashdepot("depot", "ls", depot=depot).stdout
     shown = flashdepot("depot", "show", manifest.recipe_key[:8], depot=depot).stdout

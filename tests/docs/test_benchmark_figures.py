@@ -119,14 +119,14 @@ def test_a_call_takes_the_host_as_long_as_its_page_says() -> None:
         "flash_attn_func, gradient": "SDPA, gradient",
         "flash_attn_func, backward": "SDPA, backward",
     }
-    for name, beside in rows.items():
-        cells = (fastest["before"][name], fastest["now"][name], fastest["now"][beside])
+    for name, rival in rows.items():
+        cells = (fastest["before"][name], fastest["now"][name], fastest["now"][rival])
         assert f"| {' | '.join(f'{cell:.1f}' for cell in cells)} |" in said, name
     parts = [
         ours / theirs
-        for name, beside in rows.items()
-        if beside == "SDPA"
-        for ours, theirs in zip(found["now"][name], found["now"][beside], strict=True)
+        for name, rival in rows.items()
+        if rival == "SDPA"
+        for ours, theirs in zip(found["now"][name], found["now"][rival], strict=True)
     ]
     assert f"{min(parts):.2f} to {max(parts):.2f} of its time" in said
 

@@ -17,8 +17,8 @@ from support.documents import DOCUMENTS, ROOT, name_of
 SOURCES = ("src/flashdepot", "tests", "scripts", "benchmarks", "examples")
 """Folders of Python and TOML, from the root, whose strings, comments and names of tests are read as well."""
 
-IN_KEYS = ("kernels/fa4/worker", "wheel/runtime", "wheel/jax", "native/test_families.py")
-"""Sources that are not read: their bytes are in keys and wheels, as are those of ``native``, whose messages the last quotes."""
+IN_KEYS = ("kernels/fa4/worker", "native/test_families.py")
+"""Sources that are not read: their bytes are in keys, as are those of ``native``, whose messages the last quotes."""
 
 _CODE_OR_QUOTED = re.compile(
     r"^ *(?P<fence>```|~~~).*?^ *(?P=fence)|<!--.*?-->|(?P<ticks>`+)(?!`).*?(?<!`)(?P=ticks)(?!`)|\]\([^)]*\)|"
@@ -107,7 +107,7 @@ def test_the_sources_are_in_plain_words(folder) -> None:
 
 def test_nothing_has_a_retired_word_for_a_name() -> None:
     found = []
-    for path in sources(SOURCES[0], "*.py"):
+    for path in (path for folder in SOURCES[:2] for path in sources(folder, "*.py")):
         names = [path.stem]
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, (ast.ClassDef, ast.FunctionDef)):

@@ -52,15 +52,15 @@ def test_an_nvml_that_refuses_counts_as_no_answer(tmp_path, macros) -> None:
     assert ask(tmp_path, *macros) == ["None"]
 
 
-@pytest.mark.parametrize("told", ["580.159.04\n", "not a version\n", None])
-def test_the_drivers_version_is_what_the_kernel_says_where_it_says_one(told, tmp_path, monkeypatch) -> None:
+@pytest.mark.parametrize("written", ["580.159.04\n", "not a version\n", None])
+def test_the_drivers_version_is_what_the_kernel_says_where_it_says_one(written, tmp_path, monkeypatch) -> None:
     module = tmp_path / "version"
-    if told is not None:
-        module.write_text(told)
+    if written is not None:
+        module.write_text(written)
     monkeypatch.setitem(probe_driver.__globals__, "_DEVICE", tmp_path)
     monkeypatch.setitem(probe_driver.__globals__, "_MODULE", module)
     monkeypatch.setitem(probe_driver.__globals__, "probe_gpus", lambda: (Version("575.51"), ()))
-    assert probe_driver() == Version("580.159.04" if told == "580.159.04\n" else "575.51")
+    assert probe_driver() == Version("580.159.04" if written == "580.159.04\n" else "575.51")
 
 
 def test_a_container_without_gpus_has_no_driver_though_its_kernel_has(tmp_path, monkeypatch) -> None:

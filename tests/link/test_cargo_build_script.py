@@ -87,10 +87,10 @@ def test_cargo_learns_how_to_link(run, tmp_path, target, link, lines, files) -> 
     assert done.returncode == 0, done.stderr
     root = tmp_path / "library" / f"{target['OS']}-x86_64"
     folder = root / "lib" / link
-    told = [line.removeprefix("cargo:") for line in done.stdout.splitlines()]
-    assert [line for line in told if line.startswith("rustc-")] == [line.format(folder=folder) for line in lines]
-    assert told[-4:] == [f"root={root}", f"include={root}/include", f"libdir={folder}", f"kind={link}"]
-    watched = [line for line in told if line.startswith(f"rerun-if-changed={folder}")]
+    said = [line.removeprefix("cargo:") for line in done.stdout.splitlines()]
+    assert [line for line in said if line.startswith("rustc-")] == [line.format(folder=folder) for line in lines]
+    assert said[-4:] == [f"root={root}", f"include={root}/include", f"libdir={folder}", f"kind={link}"]
+    watched = [line for line in said if line.startswith(f"rerun-if-changed={folder}")]
     assert watched == [f"rerun-if-changed={root}/lib/{name}" for name in files]
 
 

@@ -63,7 +63,7 @@ def test_the_printed_cmake_lines_build_a_program(moved_library, source, sh, kind
 LINES: dict[str, tuple[str, tuple[str, ...]]] = {
     "flags": ("g++ -Wall -Werror program.cc {flags} -o program", ("shared", "static")),
     "flags apart": ("g++ {compile} -c program.cc -o program.o && g++ program.o {link} -o program", ("shared",)),
-    "pkg-config": ("{line}\n{told}", ("shared", "static")),
+    "pkg-config": ("{line}\n{paste}", ("shared", "static")),
     "pkg-config's private": (
         "{line}\neval g++ -static program.cc $(pkg-config --static --cflags --libs {package}) -o program",
         ("none",),
@@ -79,7 +79,7 @@ def test_the_printed_lines_compile_and_link_a_program(moved_library, source, sh,
     words = {part: link("flags", f"--{part}", *of).stdout.strip() for part in ("compile", "link")}
     words |= {"flags": link("flags", *of).stdout.strip(), "line": link("pkg-config", *of).stdout.strip()}
     words["package"] = json.loads(link("pkg-config", *of, "--json").stdout)["package"]
-    words["told"] = words["line"].splitlines()[2].removeprefix("# ")
+    words["paste"] = words["line"].splitlines()[2].removeprefix("# ")
     built = sh("sh", "-c", LINES[way][0].format(**words))
     assert built.returncode == 0, built.stdout
     program = source.parent / "program"

@@ -119,9 +119,9 @@ def test_the_printed_line_and_remark_let_pkg_config_find_it(forged, build, sh, t
         shlex.split(sh("sh", "-c", f"{lines}\npkg-config --msvc-syntax --{part} {module}").stdout)
         for part in ("cflags", "libs")
     )
-    besides = ["/MD"] if kind == "static" else []
-    assert all(argument in lines for argument in besides)
-    built = build([*besides, *cflags, "/link", *libs])
+    more = ["/MD"] if kind == "static" else []
+    assert all(argument in lines for argument in more)
+    built = build([*more, *cflags, "/link", *libs])
     assert built.returncode == 0, built.stdout
     assert ("flashattention.dll" in imports(tmp_path / "program.exe")) is (kind == "shared")
 

@@ -309,12 +309,12 @@ def read_until(process: subprocess.Popen[str], words: str) -> str:
 
 def test_two_processes_fetch_a_file_once(server, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("PIP_TIMEOUT", "300")
-    server.goes_on.clear()
+    server.resumed.clear()
     with start(server, tmp_path) as first:
         read_until(first, "begun")
         with start(server, tmp_path) as second:
             read_until(second, "Another process is fetching demo.whl: waiting for it.")
-            server.goes_on.set()
+            server.resumed.set()
             assert "fetched 300000" in read_until(first, "fetched")
             assert "fetched 0" in read_until(second, "fetched")
     assert len(server.seen) == 1

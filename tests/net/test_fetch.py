@@ -118,15 +118,15 @@ def test_a_refused_connection_is_named_in_a_plain_sentence(destination, monkeypa
 
 
 @pytest.mark.parametrize(
-    ("told", "said", "helps"),
+    ("reason", "said", "helps"),
     [
         ("certificate is not yet valid", r"not valid at this time .*this machine's clock says \d{4}-", "set it"),
         ("certificate has expired", r"not valid at this time .*this machine's clock says \d{4}-", "set it"),
         ("unable to get local issuer certificate", "is not trusted", "PIP_CERT"),
     ],
 )
-def test_a_certificate_of_another_time_is_blamed_on_a_clock_and_not_on_authorities(told, said, helps):
-    refused = ssl.SSLCertVerificationError(1, f"certificate verify failed: {told} (_ssl.c:997)")
+def test_a_certificate_of_another_time_is_blamed_on_a_clock_and_not_on_authorities(reason, said, helps):
+    refused = ssl.SSLCertVerificationError(1, f"certificate verify failed: {reason} (_ssl.c:997)")
     with pytest.raises(NetworkError, match=said) as caught, network_errors("demo", "https://x", "wait"):
         raise requests.exceptions.SSLError(refused)
     assert helps in caught.value.hint

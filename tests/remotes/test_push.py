@@ -174,7 +174,7 @@ def test_a_machine_that_compiled_nothing_publishes_what_another_has_signed(build
     assert read_json(public / RECORD_NAME)["wheels"] == [row]
 
 
-MANIFEST = make_manifest(c_layer="e" * 64, unproven={"fa4": make_manifest().sass}, actions={"a": "f" * 64})
+MANIFEST = make_manifest(c_layer="e" * 64, untested_gpus={"fa4": make_manifest().sass}, actions={"a": "f" * 64})
 RECORD = replace(
     make_record(**{"{upstream}/a.cu": "1" * 64, "/usr/include/b.h": "2" * 64}),
     outputs={"object": Output("3" * 64, 600), "log": Output("4" * 64, 7)},

@@ -110,7 +110,7 @@ def test_a_remote_that_fails_in_every_way_never_stops_a_build(builder, user, ser
     user.run("remote", "add", "team", server.url, "--push")
     got = user.get()
     assert got["status"] == "built"
-    assert any(told in user.said for told in ("was not pushed to team", "team is not used from here on")), user.said
+    assert any(text in user.said for text in ("was not pushed to team", "team is not used from here on")), user.said
 
 
 def test_a_projects_remote_needs_consent_as_the_rest_of_its_file_does(

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from flashdepot.depot import Depot
 from flashdepot.errors import IncompatibleError, UsageError
 from flashdepot.fit.requests import unmet
-from flashdepot.kernels import fa4, family_of, unproven_code
+from flashdepot.kernels import fa4, family_of, untested_code
 from flashdepot.link.vendor_check import expected, rebuild_command
 from flashdepot.model.limits import joined
 from flashdepot.model.manifest import Manifest
@@ -132,8 +132,8 @@ def test_untested_kernels_are_for_those_who_name_the_family(tmp_path, arch, name
     assert "untested" not in unasked.note
     assert unasked.request.selection == need_of(tmp_path, families="all", arch="80,90").request.selection
     assert unasked.request.selection.units < asked.request.selection.units
-    assert [a.dotted for a in unproven_code(asked.request.selection, asked.request.gpus)["fa4"]] == named.split(", ")
-    assert unproven_code(unasked.request.selection, unasked.request.gpus) == {}
+    assert [a.dotted for a in untested_code(asked.request.selection, asked.request.gpus)["fa4"]] == named.split(", ")
+    assert untested_code(unasked.request.selection, unasked.request.gpus) == {}
 
 
 def test_datacenter_blackwell_gets_the_kernels_that_there_are_for_it(tmp_path) -> None:

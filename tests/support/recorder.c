@@ -1,4 +1,4 @@
-/* A libflashattention that computes nothing: it keeps the arguments of each call, and answers as it is told. */
+/* A libflashattention that computes nothing: it keeps the arguments of each call, and answers as it is set to. */
 #include <flash_attention.h>
 #include <string.h>
 

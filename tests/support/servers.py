@@ -88,7 +88,7 @@ class FileServer:
     validator: str = "etag"
     pace: float = 0.0
     """Seconds to wait after each 16 kB."""
-    goes_on: threading.Event = field(default_factory=threading.Event)
+    resumed: threading.Event = field(default_factory=threading.Event)
     """While it is not set, no answer gets beyond its first half, for two minutes at most."""
     authorization: str | None = None
     seen: list[tuple[str, str | None]] = field(default_factory=list)
@@ -103,7 +103,7 @@ class FileServer:
 @contextlib.contextmanager
 def serve_files() -> Iterator[FileServer]:
     server = FileServer()
-    server.goes_on.set()
+    server.resumed.set()
 
     class Files(Handler):
         def do_GET(self) -> None:
@@ -127,13 +127,13 @@ def serve_files() -> Iterator[FileServer]:
             return self.answer(status, body, headers, sent=fault.drop_after)
 
         def wait(self) -> None:
-            server.goes_on.wait(120)
+            server.resumed.wait(120)
 
     with serving(Files) as server.url:
         try:
             yield server
         finally:
-            server.goes_on.set()
+            server.resumed.set()
 
 
 @dataclass

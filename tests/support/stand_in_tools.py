@@ -42,22 +42,22 @@ def main() -> int:
     return subprocess.run([GCC, *arguments[1:target], *arguments[target + 2 :]], check=False).returncode
 
 
-def compile_source(arguments: list[str], named: str, told_in: str) -> None:
-    """Make an object of a source, and its depfile, which is named behind the argument ``told_in``."""
+def compile_source(arguments: list[str], named: str, option: str) -> None:
+    """Make an object of a source, and its depfile, which is named behind the argument ``option``."""
     source, output = Path(named), Path(arguments[arguments.index("-o") + 1])
     folders = [Path(argument[2:]) for argument in arguments if argument.startswith("-I")]
     inputs = read_with_includes(source, folders)
     digests = [hashlib.sha256(path.read_bytes()).hexdigest() for path in inputs]
     fatbins = [Path(argument) for argument in arguments if argument.endswith(".fatbin") and Path(argument) != output]
     made = [hashlib.sha256(path.read_bytes()).hexdigest() for path in fatbins]
-    told = [argument for argument in arguments if "/" not in argument]  # no path of this machine
-    seal = hashlib.sha256(repr((source.name, digests, made, told)).encode()).hexdigest()
+    words = [argument for argument in arguments if "/" not in argument]  # no path of this machine
+    seal = hashlib.sha256(repr((source.name, digests, made, words)).encode()).hexdigest()
     names = ENTRY_POINTS.split() if source.name == "abi.cpp" else []
     text = f'const char stand_in_{re.sub("[^a-z0-9]", "_", output.stem)}[] = "{seal}";\n'
     text += "".join(f"int {name}(void) {{ return 1; }}\n" for name in names)
     subprocess.run([GCC, "-w", "-fPIC", "-x", "c", "-c", "-", "-o", str(output)], input=text, text=True, check=True)
-    if told_in in arguments:
-        depfile = Path(arguments[arguments.index(told_in) + 1])
+    if option in arguments:
+        depfile = Path(arguments[arguments.index(option) + 1])
         depfile.write_text(f"{output} : " + " \\\n  ".join(str(path.absolute()) for path in inputs) + "\n")
         if journal := os.environ.get("STAND_IN_JOURNAL"):
             me = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()

@@ -107,8 +107,8 @@ def bare_venv(tmp_path: Path) -> Venv:
 @pytest.fixture(params=["uv", "pip"])
 def installer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Let only this installer be found."""
-    beside = str(Path(sys.executable).parent)
-    uv = shutil.which("uv", path=os.pathsep.join([beside, os.environ["PATH"]]))
+    scripts = str(Path(sys.executable).parent)
+    uv = shutil.which("uv", path=os.pathsep.join([scripts, os.environ["PATH"]]))
     if request.param == "uv" and uv is None:
         pytest.skip("needs uv, which is in the dependency group 'test'")
     path = os.pathsep.join([*([str(Path(uv).parent)] if uv and request.param == "uv" else []), "/usr/bin", "/bin"])

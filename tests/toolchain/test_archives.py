@@ -69,19 +69,19 @@ def change(server: FileServer, component: str, **fields: object) -> None:
     server.files[MANIFEST] = json.dumps(manifest).encode()
 
 
-def provide(folder: Path, told: list[str] | None = None) -> Path:
+def provide(folder: Path, fetched: list[str] | None = None) -> Path:
     def on_file(name: str) -> None:
-        (told if told is not None else []).append(name)
+        (fetched if fetched is not None else []).append(name)
 
     return provide_release("12.8.1", LINUX, folder / "toolchains", on_file)
 
 
 def test_the_archives_of_a_release_become_one_toolkit(server, tmp_path) -> None:
-    told: list[str] = []
-    nvcc = inspect(provide(tmp_path, told))
+    fetched: list[str] = []
+    nvcc = inspect(provide(tmp_path, fetched))
     assert nvcc.version == Version("12.8.99")
     assert nvcc.missing == ()
-    assert [name.partition("-")[0] for name in told] == ["cuda_nvcc", "cuda_cudart", "cuda_cccl"]
+    assert [name.partition("-")[0] for name in fetched] == ["cuda_nvcc", "cuda_cudart", "cuda_cccl"]
     assert [path.name for path in (tmp_path / "toolchains").iterdir()] == [nvcc.root.name]
     assert not list(nvcc.root.rglob("libcudart*"))
 

@@ -78,14 +78,14 @@ def provided(request: pytest.FixtureRequest) -> tuple[Provide, list[str]]:
 
 def test_wheels_are_fetched_once_and_a_damaged_folder_is_made_again(index, tmp_path, monkeypatch, provided) -> None:
     provide, names = provided
-    told: list[str] = []
-    root = provide(tmp_path / "toolchains", told.append)
-    assert told == names
+    fetched: list[str] = []
+    root = provide(tmp_path / "toolchains", fetched.append)
+    assert fetched == names
     assert [path.name for path in root.parent.iterdir()] == [root.name]
     assert not list(root.rglob("METADATA"))
     monkeypatch.setenv("FLASHDEPOT_OFFLINE", "1")
-    assert provide(root.parent, told.append) == root
-    assert told == names
+    assert provide(root.parent, fetched.append) == root
+    assert fetched == names
     damaged = next(path for path in sorted(root.rglob("*")) if path.is_file() and not path.name.startswith("."))
     whole = damaged.read_bytes()
     damaged.write_bytes(b"half")

@@ -54,8 +54,8 @@ def test_a_program_finds_the_import_library_and_runs_with_the_dll(wine: Wine, li
     configure = run_program(["cmake", "-S", project, "-B", project / "build", *options])
     assert f"import library: {library}/lib/shared/flashattention.lib" in configure
     subprocess.run(["cmake", "--build", project / "build"], check=True, capture_output=True)
-    alone = wine.run("program.exe", cwd=project / "build")
-    assert alone.returncode != 0
+    without = wine.run("program.exe", cwd=project / "build")
+    assert without.returncode != 0
     shutil.copy(library / "lib/shared/flashattention.dll", project / "build")
     done = wine.run("program.exe", cwd=project / "build")
     assert (done.returncode, done.stdout) == (0, f"status {ANSWER}")

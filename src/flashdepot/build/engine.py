@@ -28,7 +28,7 @@ class Task(msgspec.Struct, frozen=True):
     """An action that is to run now.
 
     ``made`` are the files that the actions it needs have made, by the names in its arguments. ``lock`` is held until the task is settled. ``log`` gets all that the compiler writes.
-    ``peak`` is the memory in bytes that it is expected to take, and with ``alone`` nothing should run next to it.
+    ``peak`` is the memory in bytes that it is expected to take, and with ``by_itself`` nothing should run next to it.
     """
 
     action: Action
@@ -36,7 +36,7 @@ class Task(msgspec.Struct, frozen=True):
     lock: HeldLock
     log: Path
     peak: int = 0
-    alone: bool = False
+    by_itself: bool = False
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -263,7 +263,7 @@ class Engine:
         log = self.depot.log_path(action.name, intent)
         try:
             made = {word: self._made(need) for word, need in action.needs.items()}
-            self.executor.start(Task(action, made, lock, log, job.peak, job.alone))
+            self.executor.start(Task(action, made, lock, log, job.peak, job.by_itself))
         except BaseException:
             lock.release()
             raise
@@ -331,7 +331,7 @@ class Engine:
         self._fail(job.name, error)
 
     def _retry(self, job: Job) -> None:
-        if job.alone and job.tries >= OUT_OF_MEMORY_TRIES:
+        if job.by_itself and job.tries >= OUT_OF_MEMORY_TRIES:
             error = CompileError(
                 f"{job.name}: the compiler was killed for memory {job.tries + 1} times, the last time by itself.",
                 hint="Give the machine more memory or swap, or leave out large units: --head-dims 64,128",

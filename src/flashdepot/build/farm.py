@@ -44,18 +44,18 @@ _WITHOUT_ROOM = 60.0
 
 
 def choose_worker(
-    workers: Sequence[FarmWorker], given: Sequence[tuple[str, int]], memory: int, *, alone: bool
+    workers: Sequence[FarmWorker], given: Sequence[tuple[str, int]], memory: int, *, by_itself: bool
 ) -> FarmWorker | None:
     """The worker with most left for an action; ``None`` when it has to wait.
 
     :param given: the address that each action was given to, and the memory that it is expected to take.
-    :param alone: it needs a worker for itself.
+    :param by_itself: it needs a worker for itself.
     """
     best, most = None, (0, 0)
     for worker in workers:
         held = [taken for address, taken in given if address == worker.address]
         left = (worker.slots - len(held), worker.memory - sum(held))
-        if left[0] > 0 and left[1] >= memory and not (alone and held) and left > most:
+        if left[0] > 0 and left[1] >= memory and not (by_itself and held) and left > most:
             best, most = worker, left
     return best
 
@@ -120,9 +120,9 @@ class FarmExecutor:
     def start(self, task: Task) -> None:
         """Give a task to the cluster; :raises MissingToolError: when no worker has the memory that it is expected to take."""
         largest = self._connected.largest()
-        if task.peak > largest > 0 and not task.alone:
+        if task.peak > largest > 0 and not task.by_itself:
             raise self._no_room(task, task.peak, largest)
-        memory = largest or task.peak if task.alone else task.peak
+        memory = largest or task.peak if task.by_itself else task.peak
         made = {word: path.read_bytes() for word, path in task.made.items()}
         order = Order(self._connected.session, task.action, made)
         self._running[task.action.name] = _Running(task, memory, order)
@@ -182,7 +182,7 @@ class FarmExecutor:
         for name, running in self._running.items():
             given = [(other.place, other.memory) for other in self._running.values() if other.place]
             workers = [] if running.place else self._connected.workers()
-            worker = choose_worker(workers, given, running.memory, alone=running.task.alone)
+            worker = choose_worker(workers, given, running.memory, by_itself=running.task.by_itself)
             if worker is not None:
                 running.place, running.started = worker.address, None
                 running.future = self._connected.submit(

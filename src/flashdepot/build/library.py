@@ -23,7 +23,7 @@ from flashdepot.events import BuildProgress, OnFile
 from flashdepot.facts.gpus import choose_sass, driver_floor
 from flashdepot.files.disk import sha256_file
 from flashdepot.host.probe import this_platform
-from flashdepot.kernels import family_of, provide, unproven_code
+from flashdepot.kernels import family_of, provide, untested_code
 from flashdepot.kernels.actions import CONFIG_HEADER, Compilers, c_layer_actions, c_layer_flags, config_header
 from flashdepot.kernels.c_layer import NATIVE, c_layer_digest, read_c_layer
 from flashdepot.model.limits import Limits
@@ -302,5 +302,5 @@ def _manifest(plan: BuildPlan, outcome: BuildOutcome, linked: Linked, files: Map
         files=(*listed, *links),
         actions={name: record.action_key for name, record in sorted(outcome.actions.items())},
         flashdepot=__version__,
-        unproven=unproven_code(recipe.selection, recipe.target.sass),
+        untested_gpus=untested_code(recipe.selection, recipe.target.sass),
     )

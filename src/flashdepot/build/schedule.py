@@ -23,20 +23,20 @@ OUT_OF_MEMORY_TRIES = 3
 class Job(msgspec.Struct, frozen=True):
     """A compilation that waits or runs: its name, predicted CPU-seconds and predicted peak memory in bytes.
 
-    ``alone`` is set after a compiler was killed for memory: the job then runs with no other next to it.
+    ``by_itself`` is set after a compiler was killed for memory: the job then runs with no other next to it.
     ``tries`` counts those kills.
     """
 
     name: str
     seconds: float
     peak: int
-    alone: bool = False
+    by_itself: bool = False
     tries: int = 0
 
     def after_out_of_memory(self) -> Job:
         """The same job with a higher prediction, to be run by itself."""
         peak = int(self.peak * OUT_OF_MEMORY_FACTOR)
-        return replace(self, peak=peak, alone=True, tries=self.tries + 1)
+        return replace(self, peak=peak, by_itself=True, tries=self.tries + 1)
 
 
 class Capacity(msgspec.Struct, frozen=True):
@@ -63,10 +63,10 @@ def _next_of(order: Sequence[Job], running: Sequence[Job], capacity: Capacity) -
     """The same, of jobs with the longest first."""
     if not order or len(running) >= capacity.jobs:
         return None
-    if any(job.alone for job in running):
+    if any(job.by_itself for job in running):
         return None
     used = sum(job.peak for job in running)
-    fitting = (job for job in order if not job.alone and used + job.peak <= capacity.memory)
+    fitting = (job for job in order if not job.by_itself and used + job.peak <= capacity.memory)
     return next(fitting, None if running else order[0])
 
 

@@ -55,7 +55,7 @@ def tested_families(gpus: Iterable[Architecture]) -> list[Family]:
     return [f for f in usual if any(f.is_tested(gpu) and not f.lacks(gpu) for gpu in gpus)]
 
 
-def unproven_code(selection: Selection, sass: Iterable[Architecture]) -> dict[str, tuple[Architecture, ...]]:
+def untested_code(selection: Selection, sass: Iterable[Architecture]) -> dict[str, tuple[Architecture, ...]]:
     """By family, the GPUs among those that a library has machine code for, on which its kernels were not tested."""
     found = {}
     for family in map(family_of, selection.families):

@@ -62,7 +62,7 @@ def _require_apart(files: Sequence[ManifestFile]) -> None:
 class Manifest(msgspec.Struct, frozen=True):
     """The record that travels with an artifact. It has no time in it: one recipe gives the same bytes everywhere.
 
-    ``upstreams`` and ``flags`` are those of each family in it, by its name. ``unproven`` has those GPUs, by the name of a
+    ``upstreams`` and ``flags`` are those of each family in it, by its name. ``untested_gpus`` has those GPUs, by the name of a
     family, that it has code for and has been tested on none of; calls there do not choose it. ``libc_floor`` is the oldest
     GNU C library its shared library loads on, ``driver_floor`` the oldest NVIDIA driver. ``c_layer`` is the digest of
     flashdepot's own sources in it. ``actions`` maps each compiled file to its action key.
@@ -84,7 +84,7 @@ class Manifest(msgspec.Struct, frozen=True):
     files: tuple[ManifestFile, ...]
     actions: Mapping[str, str]
     flashdepot: str
-    unproven: Mapping[str, tuple[Architecture, ...]] = msgspec.field(default_factory=dict)
+    untested_gpus: Mapping[str, tuple[Architecture, ...]] = msgspec.field(default_factory=dict, name="unproven")
 
     def __repr__(self) -> str:
         return f"<Manifest of flash-attn {self.upstream}, {self.platform}, {', '.join(gpu.sm for gpu in self.sass)}>"
@@ -102,7 +102,7 @@ class Manifest(msgspec.Struct, frozen=True):
     @property
     def untested(self) -> str:
         """What is untested in it, as :func:`untested_of` says it."""
-        return untested_of(self.unproven)
+        return untested_of(self.untested_gpus)
 
     @property
     def size(self) -> int:
@@ -115,7 +115,7 @@ class Manifest(msgspec.Struct, frozen=True):
         row |= {"schema": MANIFEST_SCHEMA, "cuda": str(self.toolchain.cuda), "toolchain": self.toolchain.to_json()}
         row |= {"selection": self.selection.to_json(), "files": [f.to_json() for f in self.files]}
         row["libstdcxx_floor"] = None  # the shared library holds its own; the key is part of what was signed
-        return {name: row[name] for name in _KEYS if name != "unproven" or self.unproven}
+        return {name: row[name] for name in _KEYS if name != "unproven" or self.untested_gpus}
 
     @classmethod
     def from_json(cls, data: Any) -> Manifest:
@@ -151,8 +151,6 @@ def unusable(name: object, error: Exception, hint: str = "") -> IntegrityError:
     return IntegrityError(f"{name} cannot be used: {error}.", hint=hint)
 
 
-def untested_of(unproven: Mapping[str, Sequence[Architecture]]) -> str:
+def untested_of(gpus: Mapping[str, Sequence[Architecture]]) -> str:
     """``fa4 on 10.0, 12.0``: GPUs by family, as text; empty for none."""
-    return "; ".join(
-        f"{family} on {', '.join(gpu.dotted for gpu in gpus)}" for family, gpus in sorted(unproven.items())
-    )
+    return "; ".join(f"{family} on {', '.join(gpu.dotted for gpu in codes)}" for family, codes in sorted(gpus.items()))

@@ -16,7 +16,7 @@ from flashdepot.facts import default_cuda
 from flashdepot.facts.gpus import choose_sass, codes_of
 from flashdepot.host import with_tools
 from flashdepot.host.surroundings import usable_cores, usable_memory
-from flashdepot.kernels import default_family, oldest_gpu, unproven_code
+from flashdepot.kernels import default_family, oldest_gpu, untested_code
 from flashdepot.model.candidate import Candidate, Judged, Origin, Plan, PublishedWheel, WheelRequest
 from flashdepot.model.diagnosis import Diagnosis, Reasons, verdict_of
 from flashdepot.model.environment import Environment
@@ -276,7 +276,7 @@ def _to_build(request: WheelRequest, need: Need, ours: OwnWheels) -> Judged:
     floor = next((row.libc_floor for row in TARGETS if row.platform == platform), None)
     wheel = _our_wheel(need.request.upstream.version, cuda, platform_tag(platform, floor), sass)
     seconds = build_seconds(need.request.selection, len(sass), ours.capacity)
-    untested = untested_of(unproven_code(need.request.selection, wanted))
+    untested = untested_of(untested_code(need.request.selection, wanted))
     name = f"flash-attn {wheel.version}, built here for {', '.join(a.sm for a in sass)}"
     name += f" (untested: {untested})" if untested else ""
     return _judged(request, wheel, tuple(reasons), Origin.OURS, name, seconds, need=need)

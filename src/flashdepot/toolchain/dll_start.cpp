@@ -1,4 +1,4 @@
-// What Windows and the compilers need in a DLL besides its own code. Otherwise MinGW's start files and its C library
+// What Windows and the compilers need in a DLL next to its own code. Otherwise MinGW's start files and its C library
 // bring it, of which zig builds 500 files first, in ways that need the whole zig to run.
 
 using Function = void (*)();

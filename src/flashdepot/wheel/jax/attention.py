@@ -29,8 +29,8 @@ def flash_attn_func(
     :param v: as ``k``.
     :param softmax_scale: 1 / sqrt(head_dim) when it is not given.
     :param causal: query i sees keys up to i + seqlen_k - seqlen_q.
-    :param window_size: how many keys to the left and right of its own a query sees; -1 is no bound.
-    :param softcap: scores become ``softcap * tanh(score / softcap)``; 0 is no cap.
+    :param window_size: how many keys to the left and right of its own a query sees; -1 means no bound.
+    :param softcap: scores become ``softcap * tanh(score / softcap)``; 0 means no cap.
     :param deterministic: the gradients have the same bits every time.
     :param return_lse: return the logarithm of each row's sum of exponentials as well, (batch, heads, seqlen_q), float32.
         No gradient flows through it.
@@ -54,7 +54,7 @@ def flash_attn_varlen_func(
     :param q: (total_q, heads, head_dim); ``k`` and ``v`` are (total_k, heads_k, head_dim).
     :param cu_seqlens_q: (sequences + 1) int32: where each sequence starts in ``q``, and where the last one ends.
     :param cu_seqlens_k: the same of ``k`` and ``v``.
-    :param max_seqlen_q: the length of the longest sequence, a Python number; ``max_seqlen_k`` likewise.
+    :param max_seqlen_q: the length of the longest sequence, a Python number; ``max_seqlen_k`` the same of keys.
     :param return_lse: return the lse as well, (heads, total_q), float32.
 
     Everything else is as in :func:`flash_attn_func`. Rows of no sequence come out undefined.

@@ -27,7 +27,7 @@ from .c_library import open_library, struct_of
 from .layout import BACKWARD_FIELDS, BF16, DETERMINISTIC, FORWARD_FIELDS, FP16
 
 TARGET = "flashdepot_attention"
-"""The name of the custom call in compiled programs; ``jax.export`` wants to be told of it."""
+"""The name of the custom call in compiled programs; ``jax.export`` needs it."""
 
 
 def _open() -> CDLL:
@@ -81,7 +81,7 @@ class Function:
         """
         most = 0
         is_packed = values["total_q"] or values["total_k"]
-        # Optional pointers are looked at for being there: any address says so.
+        # Of optional pointers only the presence counts: any address says so.
         lengths = {"cu_seqlens_q": 1, "cu_seqlens_k": 1} if is_packed else {}
         for device in devices or (0,):
             need = c_uint64()
@@ -111,7 +111,7 @@ BACKWARD = Function(
 
 
 class Problem(NamedTuple):
-    """What a call computes, beside its arrays. ``longest``: the longest sequences of q and k, where they are packed."""
+    """What a call computes, apart from its arrays. ``longest``: the longest sequences of q and k, where they are packed."""
 
     flags: int
     window_left: int
@@ -205,7 +205,7 @@ def _split(function: Function, problem: Problem, arrays: Sequence[Any]) -> Any:
         return PartitionSpec(*(places.get(axis) for axis in axes))
 
     def of_queries(mesh: Any, shapes: Sequence[Any]) -> tuple[Any, Any]:
-        """The mesh axes that batch and heads of the queries lie on; heads only where each device gets whole groups."""
+        """The mesh axes that batch and heads of the queries are split over; heads only where each device gets whole groups."""
         given = tuple(shapes[0].sharding.spec) + (None,) * 4
         batch, head = (None, given[1]) if packed else (given[0], given[2])
         names = (head,) if isinstance(head, str) else head or ()

@@ -25,7 +25,7 @@ from .tensors import NotContiguousError, int32
 class How(NamedTuple):
     """What is the same in the forward and the backward pass. A window's end below 0 is open.
 
-    ``flags`` are those of the C library beside the mask's: whether the lse of a row that sees no key is -inf.
+    ``flags`` are those of the C library apart from the mask's: whether the lse of a row that sees no key is -inf.
     """
 
     cu_seqlens_q: Any = None
@@ -70,7 +70,7 @@ def attention(q: Any, k: Any, v: Any, how: How, sink: Any = None, *, lse: bool =
 
     :param lse: whether it is wanted: without it a call with a gradient costs less, and the second result is None.
     """
-    if q.shape[0] == 0 and q.dim() == 4:  # noqa: PLR2004  (an empty batch is no error of FlashAttention-3 and -4)
+    if q.shape[0] == 0 and q.dim() == 4:  # noqa: PLR2004  (FlashAttention-3 and -4 take an empty batch)
         b, sq, h, _ = q.shape
         return q[..., :1].expand(b, sq, h, v.shape[-1]), torch.empty(b, h, sq, dtype=torch.float32, device=q.device)
     if not is_ordinary(q, k, v, sink):

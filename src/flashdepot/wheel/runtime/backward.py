@@ -112,8 +112,8 @@ def _checked(
         made.append(torch.empty_like(of) if gradient is None else gradient)
     for tensor in made if zero else ():
         tensor.zero_()
-    beside: tuple[Any, ...] = (lengths, mask, slopes, p_dropout, _rng_state(rng_state, device))
-    return [*made, differentiate(*tensors[:6], *made, *beside, zero=zero)]
+    more: tuple[Any, ...] = (lengths, mask, slopes, p_dropout, _rng_state(rng_state, device))
+    return [*made, differentiate(*tensors[:6], *made, *more, zero=zero)]
 
 
 def differentiate(
@@ -126,7 +126,7 @@ def differentiate(
 
     :param lengths: of a packed call: batch, the longest sequences, and the addresses of cu_seqlens.
     :param mask: scale, whether it is causal, the window's ends, softcap, and whether it is deterministic.
-    :param flags: those of the forward pass beside its mask.
+    :param flags: those of the forward pass apart from its mask's.
     :param key: under which the call's struct is kept. Such a call makes no softmax_d, and None is returned.
     """
     device = q.get_device()

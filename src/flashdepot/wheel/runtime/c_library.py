@@ -1,4 +1,4 @@
-"""The C library beside this file, its structs and its numbers, for torch's module and for JAX's."""
+"""The C library next to this file, its structs and its numbers, for torch's module and for JAX's."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def struct_of(fields: Sequence[tuple[str, str]]) -> Struct:
 
 
 SMALLEST_SCALE = 1.1754944e-38
-"""The smallest normal float. Scores times it vanish beside 1, as they do times 0, which the C library takes for "not
+"""The smallest normal float. Scores times it vanish next to 1, as they do times 0, which the C library takes for "not
 given"."""
 
 BLOCK = 128

@@ -44,7 +44,7 @@ def _directly(body: Callable[..., Any], whole: Callable[..., Any]) -> Callable[.
     """``whole``, a custom operator, or its ``body`` where that is the same."""
 
     def call(*arguments: Any, **more: Any) -> Any:
-        # First, and here: for torch.compile it is constant, and the rest is not looked at.
+        # First, and here: for torch.compile it is constant, and the rest is not read.
         if not is_compiling() and not torch.is_grad_enabled() and is_plain((*arguments, *more.values())):
             return body(*arguments, **more)
         return whole(*arguments, **more)

@@ -1,7 +1,7 @@
 """The functions of FlashAttention-3's ``flash_attn_interface``, and ``torch.ops.flash_attn_3``.
 
 Names, arguments and results are upstream's. What only chooses among its kernels (num_splits, pack_gqa, sm_margin,
-scheduler_metadata) is taken and not looked at: the library chooses.
+scheduler_metadata) is accepted and ignored: the library chooses.
 """
 
 # ruff: noqa: ARG001  (the signatures are upstream's)

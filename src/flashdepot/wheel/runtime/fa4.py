@@ -1,7 +1,7 @@
 """The functions of FlashAttention-4's ``flash_attn.cute``, without CuTe DSL: nothing is compiled when they are called.
 
 Names, arguments and results are upstream's. What only chooses among its kernels (num_splits, pack_gqa, tile_mn and the
-like) is taken and not looked at: the library chooses. What upstream compiles for a call is refused.
+like) is accepted and ignored: the library chooses. What upstream compiles for a call is refused.
 """
 
 # ruff: noqa: ARG001  (the signatures are upstream's)
@@ -101,7 +101,7 @@ def flash_attn_varlen_func(
     score_mod: Any = None, score_mod_bwd: Any = None, mask_mod: Any = None, block_sparse_tensors: Any = None,
     aux_tensors: Any = None, aux_scalars: Any = None, return_lse: bool = False, **others: Any,
 ) -> tuple[Any, Any]:  # fmt: skip
-    """Attention over sequences that are packed, or (b, s, ..) with lengths, on either side; keys may lie in pages."""
+    """Attention over sequences that are packed, or (b, s, ..) with lengths, on either side; keys may be in pages."""
     _require_dims(q, v)
     jit = (score_mod, score_mod_bwd, mask_mod, aux_tensors, aux_scalars, block_sparse_tensors, None)
     _require_none((*jit, qv, gather_kv_indices), others)

@@ -67,7 +67,7 @@ def reserve(generator: Any, device: int, batch: int, heads: int) -> Philox:
 
 
 def _from_state(seed: Any, offset: Any, intragraph: Any) -> Philox:
-    """In a graph seed and offset live on the device, where each replay sets them anew."""
+    """In a graph seed and offset live on the device, where each replay sets them again."""
     if seed.is_cuda:
         return Philox(0, 0, seed.data_ptr(), offset.data_ptr(), intragraph.item() & _64_BITS)
     return Philox(seed.item() & _64_BITS, offset.item() & _64_BITS)
@@ -122,7 +122,7 @@ def attend_dense(
 ) -> tuple[Any, Any]:
     """Return what :func:`fwd` returns first, out and softmax_lse, without dropout and at less cost.
 
-    ``v`` may have another head dim than k. ``flags`` are those beside the mask's, ``sink`` is (heads) float32.
+    ``v`` may have another head dim than k. ``flags`` are those apart from the mask's, ``sink`` is (heads) float32.
     """
     key = None
     if out is alibi_slopes is sink is None and mask[0] > 0:

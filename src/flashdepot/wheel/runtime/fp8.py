@@ -20,7 +20,7 @@ _NAMES = [name for name, code in FORWARD_FIELDS if "x" not in code]
 
 
 class Words(NamedTuple):
-    """What a call says besides the words that every family knows. Factors are (b, hk), ``qv`` is as q with v's head dim."""
+    """What a call says in addition to the words that every family knows. Factors are (b, hk), ``qv`` is as q with v's head dim."""
 
     qv: Any = None
     q_descale: Any = None

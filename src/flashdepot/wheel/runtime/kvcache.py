@@ -79,7 +79,7 @@ def fwd_kvcache(
         table, table_stride = pages(block_table, device, b)
         page_size = paged(kcache, vcache, hk, d, wide)
         sk = block_table.shape[1] * page_size
-    if leftpad_k is not None and seqlens_k is None and k is None:  # the library wants to be told that the cache is full
+    if leftpad_k is not None and seqlens_k is None and k is None:  # the library must know that the cache is full
         seqlens_k = torch.full((b,), sk, dtype=torch.int32, device=q.device)
     seqlens = int32(seqlens_k, "seqlens_k", device, b, "batch_size")
     if k is not None:

@@ -1,4 +1,4 @@
-"""The C library beside this file: its structs as packed bytes, and its calls."""
+"""The C library next to this file: its structs as packed bytes, and its calls."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _through(fields: Sequence[tuple[str, str]], last: str) -> Sequence[tuple[str
 
 
 def field_offset(fields: Sequence[tuple[str, str]], name: str) -> int:
-    """Where a field of 8 bytes lies in a struct."""
+    """Where a field of 8 bytes is in a struct."""
     before = struct_of(_through(fields, name)[:-1])
     return before.size  # it is aligned as "0Q" is
 

@@ -36,7 +36,7 @@ _POINTER, _COUNT = 8, Struct("=Q")
 
 
 class Kind(NamedTuple):
-    """A kind of call, and where the values lie in its struct that differ from call to call."""
+    """A kind of call, and where its struct has the values that differ from call to call."""
 
     run: Callable[[bytes], int]
     offsets: tuple[int, ...]
@@ -79,7 +79,7 @@ def again(
     """
     try:
         found = _templates.get(key)
-    except TypeError:  # a number that is no plain one
+    except TypeError:  # not a plain number
         return None
     if found is None:
         return None
