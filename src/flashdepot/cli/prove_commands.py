@@ -16,7 +16,7 @@ from flashdepot.cli.output import View, is_quiet
 from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.kernels.fa4.speed import write_table
 from flashdepot.kernels.fa4.variants import HEAD_DIMS
-from flashdepot.prove.environment import draw, interpreter, run_script
+from flashdepot.prove.environment import interpreter, run_script
 
 _VERIFY_LIMIT = 300
 _BENCH_LIMIT = 3600
@@ -55,8 +55,7 @@ def _verify_line(row: Mapping[str, Any]) -> str:
 
 @command(
     "flashdepot bench",
-    "flashdepot bench --lengths 1024,4096 --head-dims 128 --forward-only --plot speed.png",
-    "flashdepot bench --tune-batch --head-dims 128 --lengths 4096",
+    "flashdepot bench --lengths 1024,4096 --head-dims 128 --forward-only",
     "flashdepot bench --tune families.csv",
 )
 @options(
@@ -66,8 +65,6 @@ def _verify_line(row: Mapping[str, Any]) -> str:
     option("--dtype  Element type.  [default: bf16]", type=click.Choice(["bf16", "fp16"]), default="bf16"),
     option("--causal/--no-causal  Causal or not.  [default: both]", default=None),
     flag("--forward-only  Skip the backward pass."),
-    path_option("--plot FILE  Write a plot: .png or .svg."),
-    flag("--tune-batch  Find the batch size where throughput stops growing, and the largest one that fits in memory."),
     path_option("--tune FILE  Measure fa2 and fa4, and write the table that FLASH_ATTENTION_TABLE names."),
 )
 def bench(
@@ -76,11 +73,9 @@ def bench(
     lengths: str | None,
     dtype: str,
     causal: bool | None,
-    plot: Path | None,
     tune: Path | None,
     *,
     forward_only: bool,
-    tune_batch: bool,
 ) -> View:
     """Compare the speed of the installed flash_attn with torch's own attention on this machine's GPU."""
     if tune is not None:
@@ -96,14 +91,10 @@ def bench(
         "dtype": dtype,
         "causal": [False, True] if causal is None else [causal],
         "backward": [False] if forward_only else [False, True],
-        "what": "batch" if tune_batch else "rivals",
+        "what": "rivals",
     }
     document = run_script(interpreter(python), "speed.py", json.dumps(wanted), timeout=_BENCH_LIMIT)
-    said = []
-    if plot is not None and not tune_batch:
-        draw(document, plot)
-        said = [f"Drawn to {os.fspath(plot)}."]
-    return View(document, [] if is_quiet() else [tuning(document) if tune_batch else table(document)], then=said)
+    return View(document, [] if is_quiet() else [table(document)])
 
 
 def _tuned(document: Mapping[str, Any], path: Path) -> View:
@@ -136,22 +127,6 @@ def table(document: Mapping[str, Any]) -> str:
         causal = "yes" if row["causal"] else "no"
         lines.append(f"{row['pass']:<19}{row['head_dim']:>4}{row['length']:>8}  {causal:<7}{cells}{ratio}")
     return "\n".join([*lines, "", "ratio: flash_attn over torch flash"])
-
-
-def tuning(document: Mapping[str, Any]) -> str:
-    """The throughput by batch size, and what it says."""
-    found = document["tune_batch"]
-    problem = "forward + backward" if found["backward"] else "forward"
-    causal = "causal" if found["causal"] else "not causal"
-    shape = f"head dim {found['head_dim']}, {found['heads']} heads, length {found['length']}, {causal}"
-    lines = [f"{document['gpu']}, {document['dtype']}, {problem}, {shape}", ""]
-    lines += [f"batch {s['batch']:>5}  {s['tflops']:>7.1f} TFLOP/s  {s['memory_gb']:>7.2f} GB" for s in found["steps"]]
-    if found["largest"] is None:
-        return "\n".join([*lines, "Not even one sequence fits in this GPU's memory."])
-    advice = (
-        f"Throughput stops growing at batch {found['enough']}; the largest that fits in memory is {found['largest']}."
-    )
-    return "\n".join([*lines, "", advice])
 
 
 def _numbers(text: str, what: str) -> list[int]:

@@ -1,6 +1,6 @@
 """Run inside the environment under test: time flash_attn on this machine's GPU.
 
-Next to torch's own attention, by the size of a batch, or each point of a grid by each of its families.
+Next to torch's own attention, or each point of a grid by each of its families.
 
 It imports torch and flash_attn and nothing of flashdepot. Its one argument is a JSON object of options; it prints one
 JSON document. The times are the GPU's, rivals in turn: it waits until the host has launched all that is timed.
@@ -29,9 +29,6 @@ BACKENDS = {
     "torch cuDNN": getattr(SDPBackend, "CUDNN_ATTENTION", None),
     "torch efficient": SDPBackend.EFFICIENT_ATTENTION,
 }
-
-GROWN = 0.97
-"""Throughput that is this part of the best one has stopped growing: what is left is noise and clocks."""
 
 FAMILIES = {"fa4": 4, "fa2": 2}
 """Families that our library may have, by the numbers of FLASH_ATTENTION_FAMILY."""
@@ -197,64 +194,6 @@ def _problem(shape: tuple[int, ...], *, causal: bool) -> dict[str, Any]:
     return {**named, "mask": "causal" if causal else "full"}
 
 
-class Batch:
-    """One of our calls over that many sequences of the first problem that the options name."""
-
-    def __init__(self, options: dict[str, Any]) -> None:
-        self.options = options
-        self.dim, self.length = options["head_dims"][0], options["lengths"][0]
-        self.causal, self.backward = options["causal"][-1], options["backward"][-1]
-        self.heads = max(1, 2048 // self.dim)
-
-    def step(self, size: int, *, timed: bool) -> dict[str, Any] | None:
-        """Its throughput and the most memory that it took; ``None`` where the memory ended."""
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
-        shape = (size, self.length, self.heads, self.dim)
-        try:
-            q, k, v, g = inputs(self.options, shape, grad=self.backward)
-
-            def run() -> object:
-                out = flash_attn_func(q, k, v, causal=self.causal)
-                return torch.autograd.grad(out, (q, k, v), g) if self.backward else out
-
-            ms = milliseconds({"ours": run})["ours"] if timed else Timed(run).measure(1)
-        except torch.cuda.OutOfMemoryError:
-            return None
-        work = flop(_problem(shape, causal=self.causal), backward=self.backward)
-        memory = torch.cuda.max_memory_allocated() / 1e9
-        return {"batch": size, "tflops": round(work / ms / 1e9, 1), "memory_gb": round(memory, 2)}
-
-
-def tune_batch(options: dict[str, Any]) -> dict[str, Any]:
-    """The batch from which throughput stops growing, and the largest that fits in memory (within a thirty-second).
-
-    Sizes double until memory ends; they are timed well until two doublings in a row brought nothing.
-    """
-    batch = Batch(options)
-    steps: list[dict[str, Any]] = []
-    size = 1
-    while step := batch.step(size, timed=not _settled(steps)):
-        steps.append(step)
-        size *= 2
-    fits, too_many = size // 2, size
-    while fits and too_many - fits > max(1, fits // 32):
-        middle = (fits + too_many) // 2
-        if batch.step(middle, timed=False):
-            fits = middle
-        else:
-            too_many = middle
-    best = max((s["tflops"] for s in steps), default=0.0)
-    enough = next((s["batch"] for s in steps if s["tflops"] >= GROWN * best), None)
-    return {"head_dim": batch.dim, "length": batch.length, "heads": batch.heads, "causal": batch.causal,
-            "backward": batch.backward, "steps": steps, "enough": enough, "largest": fits or None}  # fmt: skip
-
-
-def _settled(steps: list[dict[str, Any]]) -> bool:
-    rates = [s["tflops"] for s in steps]
-    return max(rates[:-2], default=0.0) >= GROWN * max(rates, default=1.0)
-
-
 HEADS = {64: 32, 96: 16, 128: 16, 192: 8, 256: 8}
 GROUPS = (1, 4, 8)
 PASSES = {"dense": ("fwd", "bwd"), "packed": ("fwd", "bwd"), "cache": ("fwd",)}
@@ -336,10 +275,7 @@ def main() -> int:
         "torch": torch.__version__,
         "dtype": options["dtype"],
     }
-    if options["what"] == "batch":
-        document["tune_batch"] = tune_batch(options)
-    else:
-        document["rows"] = list({"rivals": rows, "families": points}[options["what"]](options))
+    document["rows"] = list({"rivals": rows, "families": points}[options["what"]](options))
     sys.stdout.write(json.dumps(document) + "\n")
     return 0
 
