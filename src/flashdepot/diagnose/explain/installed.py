@@ -51,7 +51,7 @@ class OfInstalled(OfConda):
 
     def local_wheels(self, name: str) -> list[str]:
         """The commands that install wheels of a package that are here and fit, the one that is installed last."""
-        spelled, there = re.sub(r"[-_.]+", "[-_]", name), self.shell.installed(name)
+        spelled, there = re.sub(r"[-_.]+", "[-_]", name), self.shell.installed(name).partition("+")[0]
         libc = self.shell.host.libc if self.shell.host else None
         fits: dict[str, str] = {}
         for path in (*self.files.find(f"{spelled}-*.whl"), *self.files.find(f"*/{spelled}-*.whl")):
