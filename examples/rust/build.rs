@@ -1,4 +1,4 @@
-//! What a crate that is depended on cannot ask for: on Linux, where the shared library lies when the program starts.
+//! What a crate that is depended on cannot ask for: on Linux, where the shared library is when the program starts.
 
 fn main() {
     let variable = |name: &str| std::env::var(name).unwrap_or_default();

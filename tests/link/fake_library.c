@@ -1,5 +1,5 @@
 /* libflashattention.so.1 for machines without a GPU: attention in float with the kernels' two roundings to bfloat16.
- * FAKE_FAULT makes it wrong in one way, as a kernel could be. What would take long is left alone: problems that are
+ * FAKE_FAULT makes it wrong in one way, as a kernel could be. What would take long is not done: problems that are
  * timed, and rows that the examples do not look at. */
 #include <flash_attention.h>
 #include <math.h>

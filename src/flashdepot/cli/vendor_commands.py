@@ -44,8 +44,7 @@ def vendor(folder: Path, library: Path | None, asked: Asked, *, check: bool) -> 
     .gitattributes gets the lines for Git LFS; nothing else is touched. The library is the one that 'get' takes or
     builds.
 
-    --check reads every byte. It reports Git LFS pointers, missing and changed files, what is different on this host
-    from when the library was made, and whether you need a new one. Exit code: 0 intact and runs on this host, 4 does
+    --check reads every byte. It reports Git LFS pointers, missing and changed files, and whether you need a new library. Exit code: 0 intact and runs on this host, 4 does
     not run on it, 6 damaged.
     """
     if str(folder) == "check" and not folder.exists():
@@ -115,10 +114,6 @@ def _describe_target(target: TargetReport) -> list[str]:
     if target.status is not Status.OTHER_PLATFORM:
         lines += [f"    rebuild needed: it {reason}" for reason in target.reasons]
         if not is_quiet():
-            lines += [
-                f"    {change.topic}: made with {change.made_with}, here {change.here}: {change.why} (no rebuild needed)"
-                for change in target.changes
-            ]
             lines += [f"    not part of it: {path}" for path in target.extra[:_FAULTS_SHOWN]]
     if target.fix:
         lines.append(f"    fix: {target.fix}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,7 @@ from flashdepot.depot import Depot
 from flashdepot.errors import FlashdepotError, IncompatibleError, UsageError
 from flashdepot.fit.requests import unmet
 from flashdepot.fit.rules import judge_oldest_gpu
-from flashdepot.kernels import default_family, oldest_gpu
-from flashdepot.kernels.c_layer import c_layer_digest
+from flashdepot.kernels import oldest_gpu
 from flashdepot.link.library import LinkableLibrary, read_library, read_manifest
 from flashdepot.link.vendor_folder import (
     INDEX_NAME,
@@ -36,7 +35,7 @@ from flashdepot.model.manifest import MANIFEST_NAME, Manifest
 from flashdepot.model.recipe import PUBLISHED
 from flashdepot.model.request import Gpus, LibraryRequest, Request
 from flashdepot.model.selection import DEFAULT_FAMILY
-from flashdepot.model.target import Platform, spell
+from flashdepot.model.target import Platform
 from flashdepot.resolve.library import resolve_library
 
 
@@ -54,22 +53,12 @@ class Status(str, Enum):
         return {Status.FITS: 0, Status.OTHER_PLATFORM: 4, Status.DOES_NOT_FIT: 4, Status.DAMAGED: 6}[self]
 
 
-class Change(msgspec.Struct, frozen=True):
-    """Something that is not as it was when the library was made, and why that asks for no new one."""
-
-    topic: str
-    made_with: str
-    here: str
-    why: str
-
-
 class TargetReport(msgspec.Struct, frozen=True):
-    """One target: faults of its files, files that nobody listed, changes, and why it does not serve this host."""
+    """One target: faults of its files, files that nobody listed, and why it does not serve this host."""
 
     folder: str
     faults: tuple[Fault, ...] = ()
     extra: tuple[str, ...] = ()
-    changes: tuple[Change, ...] = ()
     reasons: tuple[str, ...] = ()
     other_platform: bool = False
     fix: str = ""
@@ -176,29 +165,6 @@ def rebuild_command(directory: str, manifest: Manifest, wanted: LibraryRequest, 
     return str(Command("vendor", {**words, **machine}, (directory,)))
 
 
-def changes(manifest: Manifest, host: HostRecord, request: Request, newest: str, c_layer: str) -> Iterator[Change]:
-    """What somebody who compares two build logs would ask about, and what asks for no other library.
-
-    :param newest: the flash-attn that ``get`` takes when none is named.
-    :param c_layer: the digest of this flashdepot's own C layer.
-    """
-    wanted = tuple(sorted(set(request.gpus)))
-    served = all(any(sass.runs_on(gpu) for sass in manifest.sass) for gpu in wanted)
-    if wanted and wanted != manifest.sass and served:
-        here = spell(wanted) + (f" ({', '.join(sorted({g.name for g in host.gpus}))})" if host.gpus else "")
-        yield Change("architecture", spell(manifest.sass), here, "its machine code runs on these as well")
-    made, upstream = manifest.toolchain.cuda, manifest.upstream
-    if request.cuda_major is None and host.toolkits and made.major not in {t.version.major for t in host.toolkits}:
-        why = "it calls the driver by itself and needs no toolkit"
-        yield Change("CUDA toolkit", str(made), str(host.toolkits[0].version), why)
-    if upstream.version != newest and upstream.origin == PUBLISHED and request.upstream == upstream:
-        why = "no version was asked for; this is the newest that is known"
-        yield Change("flash-attn", upstream.version, newest, why)
-    if manifest.c_layer != c_layer:
-        why = "its header belongs to it; another release of flashdepot has another C layer around the kernels"
-        yield Change("C layer", f"{manifest.c_layer[:12]} (flashdepot {manifest.flashdepot})", c_layer[:12], why)
-
-
 def check(
     directory: Path, wanted: LibraryRequest, host: HostRecord, depot: Depot, machine: Mapping[str, Any]
 ) -> VendorReport:
@@ -271,7 +237,6 @@ def _check_target(
         folder=target.folder,
         faults=((fault,) if fault else ()) + examine_files(folder, manifest),
         extra=unlisted(folder, manifest),
-        changes=tuple(changes(manifest, host, request, default_family().sources.default_version(), c_layer_digest())),
         reasons=unmet(request, manifest),
         other_platform=manifest.platform != host.platform,
     )

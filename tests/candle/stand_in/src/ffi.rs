@@ -1,4 +1,4 @@
-//! What candle-flash-attn 0.8.2 to 0.10.2 call, by the names and types of theirs.
+//! What candle-flash-attn 0.8.2 to 0.10.2 call, with its names and types.
 use std::ffi::{c_int, c_void};
 
 #[rustfmt::skip]
