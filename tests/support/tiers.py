@@ -20,7 +20,7 @@ _PLACES = frozenset({
     "kernels/fa4/test_worker.py", "kernels/test_toy_family.py", "host/test_nvml.py", "index/test_as_source.py",
     "index/test_installers.py", "index/test_page.py", "index/test_servers.py",
     "publish/test_templates.py",
-    "remotes/test_publish.py", "remotes/test_read_through.py", "remotes/test_sync.py",
+    "remotes/test_audit.py", "remotes/test_publish.py", "remotes/test_read_through.py",
     "resolve/test_advice_is_true.py", "wheel/test_jax_package.py",
 })  # fmt: skip
 """Folders and files that hold slow tests only; the fast tier does not even import them."""

@@ -70,7 +70,7 @@ def test_keys_are_made_and_a_remote_of_a_folder_is_read(on_windows: Run, tmp_pat
     assert (done.returncode, "keys trust" in done.stderr) == (3, True), "no key is trusted, and nothing is fetched"
     assert on_windows("keys", "new", "me").returncode == 0
     assert "(yours)" in on_windows("keys", "ls").stdout
-    for words in ("remote ls", "depot sync team"):
+    for words in ("remote ls", "depot ls"):
         done = on_windows(*words.split())
         assert done.returncode == 0, done.stderr
     (tmp_path / "shared").rename(tmp_path / "away")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from flashdepot.api.environments import InstallRequest, install, plan_install
     from flashdepot.api.libraries import build, get, link, plan_library, pull, vendor, wheel
     from flashdepot.api.publishing import index, plan_publish, publish
-    from flashdepot.api.sharing import audit, push, sync
+    from flashdepot.api.sharing import audit, push
     from flashdepot.api.wheels import lock, resolve
     from flashdepot.depot import Depot
     from flashdepot.events import Events
@@ -45,7 +45,7 @@ _PLACES = {
         "api.environments": "InstallRequest install plan_install",
         "api.libraries": "build get link plan_library pull vendor wheel",
         "api.publishing": "index plan_publish publish",
-        "api.sharing": "audit push sync",
+        "api.sharing": "audit push",
         "api.wheels": "lock resolve",
         "depot": "Depot",
         "events": "Events",
@@ -64,7 +64,7 @@ __all__ = [
     "Client", "Compiling", "Depot", "Environment", "Events", "InstallRequest", "LibraryRequest", "Limits",
     "WheelRequest", "audit", "build", "check", "doctor", "explain", "explain_command", "get", "host", "index",
     "install", "library_request", "link", "lock", "open_depot", "plan_install", "plan_library", "plan_publish",
-    "publish", "pull", "push", "read_matrix", "resolve", "sync", "vendor", "wheel",
+    "publish", "pull", "push", "read_matrix", "resolve", "vendor", "wheel",
 ]  # fmt: skip
 
 

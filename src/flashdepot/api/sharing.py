@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from flashdepot.api.acquire import ANY, SILENT, Context, remotes_of
 from flashdepot.depot import Depot
 from flashdepot.depot.actions import ActionRecord
-from flashdepot.errors import FlashdepotError, UsageError
+from flashdepot.errors import UsageError
 from flashdepot.events import Events, Forecast
 from flashdepot.kernels import FAMILIES
 from flashdepot.kernels.c_layer import c_layer_digest
@@ -74,68 +74,6 @@ def push(
         require_reach(remote, "Pushing to")
         done[remote.name] = push_to(remote, depot, manifests, events, verify=verify, dry_run=dry_run)
     return done
-
-
-class RemoteSync(msgspec.Struct, frozen=True):
-    """The result of synchronizing with one remote, or in a dry run what it would be.
-
-    ``refused`` are recipe keys of libraries that arrived damaged, ``differing`` those of libraries with other bytes on
-    either side; ``problem`` is what stopped it.
-    """
-
-    remote: str
-    url: str
-    fetched: tuple[Manifest, ...] = ()
-    refused: tuple[str, ...] = ()
-    pushed: tuple[Manifest, ...] = ()
-    sent: Pushed | None = None
-    differing: tuple[str, ...] = ()
-    problem: FlashdepotError | None = None
-
-
-def sync(
-    names: Sequence[str] = (), *, dry_run: bool = False, depot: Depot, events: Events = SILENT
-) -> list[RemoteSync]:
-    """Fetch the libraries that remotes have and the depot lacks, and push the reverse, signed.
-
-    Pushed is to remotes that are set to be pushed to, and what the depot had before. A library that arrives damaged is
-    left out, with a warning. A remote that fails does not keep the others from it: see ``problem`` of each.
-
-    :param names: of the remotes; all that are set when there is none.
-    :param dry_run: only compare.
-    :raises UsageError: when there is no such remote, or none at all.
-    """
-    remotes = remotes_of(depot, events)
-    chosen = [remotes.named(name) for name in dict.fromkeys(names)] or list(remotes.all())
-    if not chosen:
-        raise UsageError("There is no remote to synchronize with.", hint="Add one: flashdepot remote add NAME URL")
-    ours = [manifest for manifest in depot.artifacts.manifests() if manifest.kind == LIBRARY]
-    return [_synced(remote, ours, depot, events, dry_run=dry_run) for remote in chosen]
-
-
-def _synced(
-    remote: OpenRemote, ours: Collection[Manifest], depot: Depot, events: Events, *, dry_run: bool
-) -> RemoteSync:
-    done = RemoteSync(remote.name, remote.settings.url)
-    try:
-        require_reach(remote, "Synchronizing with")
-        here = {manifest.recipe_key: LibraryStatement.of(manifest).manifest_digest for manifest in ours}
-        there: dict[str, list[LibraryStatement]] = {}
-        for statement in stock(remote, ours):
-            there.setdefault(statement.summary.recipe_key, []).append(statement)
-        # Of several libraries of one recipe the first one is fetched.
-        lacking = [statements[0] for key, statements in there.items() if key not in here]
-        unknown = tuple(manifest for manifest in ours if remote.settings.push and manifest.recipe_key not in there)
-        digests = {key: {here.get(key), *(one.manifest_digest for one in found)} for key, found in there.items()}
-        done = replace(done, differing=tuple(key for key, known in digests.items() if len(known - {None}) > 1))
-        if dry_run:
-            return replace(done, fetched=tuple(statement.summary for statement in lacking), pushed=unknown)
-        taken = {one.summary.recipe_key: remote.take_library(depot, one, events) for one in lacking}
-        came = tuple(manifest for manifest in taken.values() if manifest is not None)
-        done = replace(done, fetched=came, refused=tuple(key for key, manifest in taken.items() if manifest is None))
-        return replace(done, pushed=unknown, sent=push_to(remote, depot, unknown, events)) if unknown else done
-    except FlashdepotError as error:
-        return replace(done, problem=error)
 
 
 def stock(remote: OpenRemote, known: Iterable[Manifest]) -> list[LibraryStatement]:

@@ -24,7 +24,7 @@ from flashdepot.model.limits import counted, size
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.target import spell
 
-COMMANDS = table_of(depot_commands="path init ls usage show verify gc clean", sharing_commands="push pull sync audit")
+COMMANDS = table_of(depot_commands="path init ls usage show verify gc clean", sharing_commands="push pull audit")
 
 
 @click.group(cls=Commands, sections={"Commands": COMMANDS})
