@@ -129,3 +129,12 @@ def test_a_device_that_a_log_names_is_not_read(monkeypatch: pytest.MonkeyPatch) 
     assert files.text(os.devnull) == ""
     monkeypatch.setattr(files, "find", lambda pattern: [pattern] if pattern == os.devnull else [])
     assert explain(io.BytesIO(log.encode()), files=files).findings[0].id == "version-not-published"
+
+
+def test_a_file_of_gigabytes_that_a_log_names_is_not_read(tmp_path: Path) -> None:
+    long = tmp_path / "requirements.txt"
+    with long.open("wb") as file:
+        file.truncate(1 << 40)
+    assert Files(here=True).text(str(long)) == ""
+    long.write_text("numpy==99\n")
+    assert Files(here=True).text(str(long)) == "numpy==99\n"

@@ -33,6 +33,8 @@ _SYSTEMS = {
 """The systems that logs name; of another Linux only that it is one is known."""
 _SMALL = 1 << 26
 """Bytes that a disk has less of when it is full to an installer."""
+_LONGEST = 1 << 22
+"""Bytes of the longest file that is read: requirements, settings and scripts are shorter."""
 
 
 class Files:
@@ -59,9 +61,9 @@ class Files:
         return False
 
     def text(self, path: str) -> str:
-        """What is in a file; empty where it cannot be read, or is a device, which a log may name and which may have no end."""
-        places = (Path(self.folder) / path, Path(path))
-        return next((text_of(place) for place in places if place.is_file()), "") if self.here else ""
+        """What is in a file; empty where it cannot be read, is too long, or is a device: a log may name any."""
+        places = (Path(self.folder) / path, Path(path)) if self.here else ()
+        return next((text_of(place) for place in places if place.is_file() and place.stat().st_size <= _LONGEST), "")
 
     @property
     def variables(self) -> Mapping[str, str]:
