@@ -3,53 +3,26 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include "error.h"
 #include "fa4/decode.cuh"
 
 namespace flashdepot::fa4 {
 namespace {
 
-// Its blocks begin when those of the kernel before have told or ended, and wait for what they have written.
-// cluster: blocks of one, of x.
-fa_status launch(const void *kernel, const char *name, const Decoding &decoding, dim3 grid, int threads, int shared,
-                 unsigned cluster, cudaStream_t stream) {
-  cudaLaunchAttribute attributes[2]{};
-  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[0].val.programmaticStreamSerializationAllowed = 1;
-  attributes[1].id = cudaLaunchAttributeClusterDimension;
-  attributes[1].val.clusterDim = {cluster, 1, 1};
-  cudaLaunchConfig_t config{};
-  config.gridDim = grid;
-  config.blockDim = dim3(static_cast<unsigned>(threads));
-  config.dynamicSmemBytes = static_cast<std::size_t>(shared);
-  config.stream = stream;
-  config.attrs = attributes;
-  config.numAttrs = cluster > 1 ? 2 : 1;
-  void *arguments[] = {const_cast<Decoding *>(&decoding)};
-  return check_cuda(cudaLaunchKernelExC(&config, kernel, arguments), name);
-}
-
-template <typename T>
-fa_status launch_combination(const Decoding &p, cudaStream_t stream) {
-  const auto kernel = reinterpret_cast<const void *>(&combine_decoded_kernel<T>);
-  const std::int64_t queries =
-      p.cu_seqlens_q != nullptr ? p.total_q : std::int64_t{p.batch} * p.seqlen_q;
-  return launch(kernel, "launch of the kernel that combines parts", p,
-                dim3(static_cast<unsigned>(queries * p.heads_k * p.group)), kCombineThreads, 0, 1, stream);
-}
-
 template <typename T, typename Shape>
 fa_status launch_shape(const Decoding &p, cudaStream_t stream) {
   const auto kernel = reinterpret_cast<const void *>(&decode_kernel<T, Shape>);
-  FLASHDEPOT_TRY(check_cuda(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Shape::kShared),
-      "cudaFuncSetAttribute"));
   const int tiles = (p.seqlen_q * p.group + Shape::kRows - 1) / Shape::kRows;
   const dim3 grid(static_cast<unsigned>(p.parts), static_cast<unsigned>(p.heads_k * tiles),
                   static_cast<unsigned>(p.batch));
-  FLASHDEPOT_TRY(launch(kernel, "launch of a decoding kernel", p, grid, Shape::kThreads, Shape::kShared,
-                        p.in_cluster ? static_cast<unsigned>(p.parts) : 1, stream));
-  return p.parts == 1 || p.in_cluster ? FA_STATUS_OK : launch_combination<T>(p, stream);
+  FLASHDEPOT_TRY(launch_early(kernel, "launch of a decoding kernel", p, grid, Shape::kThreads, Shape::kShared, stream,
+                              p.in_cluster ? static_cast<unsigned>(p.parts) : 1));
+  if (p.parts == 1 || p.in_cluster) {
+    return FA_STATUS_OK;
+  }
+  const std::int64_t queries = p.cu_seqlens_q != nullptr ? p.total_q : std::int64_t{p.batch} * p.seqlen_q;
+  return launch_early(reinterpret_cast<const void *>(&combine_decoded_kernel<T, Shape::kDim>),
+                      "launch of the kernel that combines parts", p, dim3(static_cast<unsigned>(queries * p.heads_k * p.group)),
+                      kJoinThreads, 0, stream);
 }
 
 template <int Dim>

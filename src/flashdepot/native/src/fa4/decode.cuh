@@ -7,9 +7,35 @@
 
 #include <algorithm>
 
+#include "error.h"
 #include "fa4/decode.h"
 
 namespace flashdepot::fa4 {
+
+// Blocks of the kernel begin when those of the one before have told or ended, and wait for what they have written.
+// cluster: blocks of one, of x.
+template <typename Argument>
+fa_status launch_early(const void *kernel, const char *name, const Argument &argument, dim3 grid, int threads, int shared,
+                       cudaStream_t stream, unsigned cluster = 1) {
+  if (shared > 0) {
+    FLASHDEPOT_TRY(check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
+                              "cudaFuncSetAttribute"));
+  }
+  cudaLaunchAttribute attributes[2]{};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {cluster, 1, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = static_cast<std::size_t>(shared);
+  config.stream = stream;
+  config.attrs = attributes;
+  config.numAttrs = cluster > 1 ? 2 : 1;
+  void *arguments[] = {const_cast<Argument *>(&argument)};
+  return check_cuda(cudaLaunchKernelExC(&config, kernel, arguments), name);
+}
 
 // For head dims up to kDim and tiles of 8 * kEights rows. Each of kWarps warps has kAhead tiles of kKeys
 // keys, and as many of values, in shared memory.
@@ -29,7 +55,7 @@ struct DecodeShape {
   static_assert(kRows * kSums <= kSumsApart);
 };
 
-constexpr int kCombineThreads = 128;  // as many as there may be parts
+constexpr int kJoinThreads = 256;
 
 #ifdef __CUDACC__
 template <typename T>
@@ -156,6 +182,86 @@ __device__ void write_four(T *at, const float4 &sum, float factor) {
   packed.x = Half<T>::pack(sum.x * factor, sum.y * factor);
   packed.y = Half<T>::pack(sum.z * factor, sum.w * factor);
   *reinterpret_cast<uint2 *>(at) = packed;
+}
+
+// What follows is done to the scores of a lane: two rows of queries, and of each 16 keys two.
+
+// Scores become exponents of 2.
+template <int Blocks>
+__device__ __forceinline__ void scale_scores(float (&x)[Blocks][4], float to_log2, float to_cap) {
+#pragma unroll
+  for (int j = 0; j < Blocks; ++j) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) x[j][i] = to_log2 * (to_cap > 0.0f ? tanh_of(x[j][i] * to_cap) : x[j][i]);
+  }
+}
+
+// Hides what `row` and the one after it do not see, of a sequence's keys from `begin` to `end`.
+template <int Blocks>
+__device__ __forceinline__ void hide_scores(float (&x)[Blocks][4], const Decoding &p, int row, int shift, int begin, int end,
+                                            int first_key, int lane) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int query = (row + i) / p.group + shift;
+    const int lowest = p.left >= 0 ? max(begin, query - p.left) : begin;
+    const int highest = p.right >= 0 ? min(end, query + p.right + 1) : end;
+#pragma unroll
+    for (int j = 0; j < Blocks; ++j) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const int key = first_key + j * 16 + e * 8 + lane / 4;
+        if (key < lowest || key >= highest) x[j][2 * e + i] = kLeast;
+      }
+    }
+  }
+}
+
+// Scores become weights, for a product with values. m: the largest scores so far; l: the sums of weights, and o of values.
+template <typename T, int Blocks, int Columns>
+__device__ __forceinline__ void weigh(float (&x)[Blocks][4], float (&o)[Columns][4], float (&m)[2], float (&l)[2],
+                                      std::uint32_t (&weights)[Blocks][2]) {
+  float top[2] = {m[0], m[1]};
+#pragma unroll
+  for (int j = 0; j < Blocks; ++j) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) top[i % 2] = fmaxf(top[i % 2], x[j][i]);
+  }
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+#pragma unroll
+    for (int apart = 4; apart < 32; apart *= 2) top[i] = fmaxf(top[i], __shfl_xor_sync(~0u, top[i], apart));
+  }
+  if (__any_sync(~0u, top[0] > m[0] || top[1] > m[1])) {
+    const float down[2] = {exp2_of(m[0] - top[0]), exp2_of(m[1] - top[1])};
+#pragma unroll
+    for (int i = 0; i < 2; ++i) m[i] = top[i], l[i] *= down[i];
+#pragma unroll
+    for (int d = 0; d < Columns; ++d) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) o[d][i] *= down[i % 2];
+    }
+  }
+#pragma unroll
+  for (int j = 0; j < Blocks; ++j) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      // A row without a key so far has no largest score; what is masked weighs nothing.
+      x[j][i] = x[j][i] > kLeast ? exp2_of(x[j][i] - m[i % 2]) : 0.0f;
+      l[i % 2] += x[j][i];
+    }
+    weights[j][0] = turned(Half<T>::pack(x[j][0], x[j][1]));
+    weights[j][1] = turned(Half<T>::pack(x[j][2], x[j][3]));
+  }
+}
+
+// Of a warp, those of eight rows.
+__device__ __forceinline__ void put_statistics(float *largest, float *weight, const float (&m)[2], float (&l)[2], int lane) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+#pragma unroll
+    for (int apart = 4; apart < 32; apart *= 2) l[i] += __shfl_xor_sync(~0u, l[i], apart);
+    if (lane < 4) largest[lane * 2 + i] = m[i], weight[lane * 2 + i] = l[i];
+  }
 }
 
 template <typename T, typename Shape>
@@ -443,64 +549,13 @@ struct DecodeKernel : Shape {
       std::uint32_t weights[Eights][kBlocks][2];
 #pragma unroll
       for (int n = 0; n < Eights; ++n) {
-        float top[2] = {m[n][0], m[n][1]};
+        if constexpr (kTwoSums) {
 #pragma unroll
-        for (int j = 0; j < kBlocks; ++j) {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            if constexpr (kTwoSums) x[n][j][i] += other[n][j][i];
-            x[n][j][i] = to_log2 * (to_cap > 0.0f ? tanh_of(x[n][j][i] * to_cap) : x[n][j][i]);
-          }
+          for (int i = 0; i < 4; ++i) x[n][0][i] += other[n][0][i];
         }
-        if (masks) {
-#pragma unroll
-          for (int i = 0; i < 2; ++i) {
-            const int query = (first_row + n * 8 + lane % 4 * 2 + i) / p.group + shift;
-            const int lowest = p.left >= 0 ? max(s.begin, query - p.left) : s.begin;
-            const int highest = p.right >= 0 ? min(s.end, query + p.right + 1) : s.end;
-#pragma unroll
-            for (int j = 0; j < kBlocks; ++j) {
-#pragma unroll
-              for (int e = 0; e < 2; ++e) {
-                const int key = first_key + j * 16 + e * 8 + lane / 4;
-                if (key < lowest || key >= highest) x[n][j][2 * e + i] = kLeast;
-              }
-            }
-          }
-        }
-#pragma unroll
-        for (int j = 0; j < kBlocks; ++j) {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) top[i % 2] = fmaxf(top[i % 2], x[n][j][i]);
-        }
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-#pragma unroll
-          for (int step = 4; step < 32; step *= 2) {
-            top[i] = fmaxf(top[i], __shfl_xor_sync(~0u, top[i], step));
-          }
-        }
-        if (__any_sync(~0u, top[0] > m[n][0] || top[1] > m[n][1])) {
-          const float down[2] = {exp2_of(m[n][0] - top[0]), exp2_of(m[n][1] - top[1])};
-#pragma unroll
-          for (int i = 0; i < 2; ++i) m[n][i] = top[i], l[n][i] *= down[i];
-#pragma unroll
-          for (int d = 0; d < Dim / 16; ++d) {
-#pragma unroll
-            for (int i = 0; i < 4; ++i) o[n][d][i] *= down[i % 2];
-          }
-        }
-#pragma unroll
-        for (int j = 0; j < kBlocks; ++j) {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            // A row without a key so far has no largest score; what is masked weighs nothing.
-            x[n][j][i] = x[n][j][i] > kLeast ? exp2_of(x[n][j][i] - m[n][i % 2]) : 0.0f;
-            l[n][i % 2] += x[n][j][i];
-          }
-          weights[n][j][0] = turned(Half<T>::pack(x[n][j][0], x[n][j][1]));
-          weights[n][j][1] = turned(Half<T>::pack(x[n][j][2], x[n][j][3]));
-        }
+        scale_scores(x[n], to_log2, to_cap);
+        if (masks) hide_scores(x[n], p, first_row + n * 8 + lane % 4 * 2, shift, s.begin, s.end, first_key, lane);
+        weigh<T>(x[n], o[n], m[n], l[n], weights[n]);
       }
 
       wait_for_copies<2 * Ahead - 1>();
@@ -527,15 +582,7 @@ struct DecodeKernel : Shape {
 
 #pragma unroll
     for (int n = 0; n < Eights; ++n) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-#pragma unroll
-        for (int step = 4; step < 32; step *= 2) l[n][i] += __shfl_xor_sync(~0u, l[n][i], step);
-        if (lane < 4) {
-          largest[warp * kRows + n * 8 + lane * 2 + i] = m[n][i];
-          weight[warp * kRows + n * 8 + lane * 2 + i] = l[n][i];
-        }
-      }
+      put_statistics(largest + warp * kRows + n * 8, weight + warp * kRows + n * 8, m[n], l[n], lane);
     }
     wait_for_copies<0>();
     __syncwarp();
@@ -664,57 +711,76 @@ struct DecodeKernel : Shape {
   }
 };
 
-// A block for each row of lse. Threads share the columns, and groups of them the parts.
-template <typename T>
+// Joins a row of so many parts. Threads of a block share the columns, and groups of them the parts.
+// place: of a part's row, in lse_parts. deliver: four columns, which a factor makes the mean, and lse.
+template <int Dim, int Most, typename Place, typename Deliver>
+__device__ __forceinline__ void join_parts(const Decoding &p, int parts, const Place &place, const Deliver &deliver) {
+  constexpr int kColumns = Dim / 4, kGroups = kJoinThreads / kColumns, kEarly = 4, kWarps = kJoinThreads / 32;
+  __shared__ float weights[Most];
+  __shared__ float4 sums[kJoinThreads];
+  __shared__ float tops[kWarps], totals[kWarps];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int column = threadIdx.x % kColumns, group = threadIdx.x / kColumns;
+  const bool inside = column * 4 < p.head_dim;
+  const auto part = [&](int i) {
+    return inside && i < parts ? reinterpret_cast<const float4 *>(p.o_parts + place(i) * p.head_dim)[column]
+                               : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  };
+  float4 early[kEarly];
+#pragma unroll
+  for (int i = 0; i < kEarly; ++i) early[i] = part(group + i * kGroups);
+  float top = kLeast;
+  for (int i = threadIdx.x; i < parts; i += kJoinThreads) {
+    weights[i] = p.lse_parts[place(i)];
+    if (weights[i] < -kLeast) top = fmaxf(top, weights[i]);
+  }
+#pragma unroll
+  for (int apart = 16; apart > 0; apart /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, apart));
+  if (lane == 0) tops[warp] = top;
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < kWarps; ++i) top = fmaxf(top, tops[i]);
+  float total = 0.0f;
+  for (int i = threadIdx.x; i < parts; i += kJoinThreads) {
+    weights[i] = weights[i] < -kLeast ? exp2_of((weights[i] - top) * kLog2E) : 0.0f;
+    total += weights[i];
+  }
+#pragma unroll
+  for (int apart = 16; apart > 0; apart /= 2) total += __shfl_xor_sync(~0u, total, apart);
+  if (lane == 0) totals[warp] = total;
+  __syncthreads();
+  total = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kWarps; ++i) total += totals[i];
+  float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  const auto add = [&](const float4 &one, float w) { sum.x += w * one.x, sum.y += w * one.y, sum.z += w * one.z, sum.w += w * one.w; };
+#pragma unroll
+  for (int i = 0; i < kEarly; ++i) add(early[i], group + i * kGroups < parts ? weights[group + i * kGroups] : 0.0f);
+#pragma unroll 4
+  for (int i = group + kEarly * kGroups; i < parts; i += kGroups) add(part(i), weights[i]);
+  sums[threadIdx.x] = sum;
+  __syncthreads();
+  if (group != 0 || !inside) return;
+#pragma unroll
+  for (int i = 1; i < kGroups; ++i) add(sums[i * kColumns + column], 1.0f);
+  deliver(column * 4, sum, reciprocal(total), total > 0.0f ? top + __logf(total) : __int_as_float(0x7f800000));
+}
+
+// A block for each row of lse.
+template <typename T, int Dim>
 __device__ void combine_decoded(const Decoding &p) {
-  __shared__ float lse[kCombineThreads], weights[kCombineThreads];
-  __shared__ float4 sums[kCombineThreads];
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
   const int heads = p.heads_k * p.group;
-  const std::int64_t rows = p.cu_seqlens_q != nullptr ? p.total_q : std::int64_t{p.batch} * p.seqlen_q;
-  const std::int64_t count = rows * heads;
-  const std::int64_t at = blockIdx.x;
-  std::int64_t row, head, b = 0;
-  if (p.cu_seqlens_q != nullptr) {
-    head = at / p.total_q, row = at % p.total_q;
-    if (row < p.cu_seqlens_q[0] || row >= p.cu_seqlens_q[p.batch]) return;
-  } else {
-    row = at % p.seqlen_q, head = at / p.seqlen_q % heads, b = at / p.seqlen_q / heads;
-  }
-  const int part = threadIdx.x;
-  lse[part] = part < p.parts ? p.lse_parts[part * count + at] : __int_as_float(0x7f800000);
-  __syncthreads();
-  float top = kLeast, total = 0.0f;
-  for (int i = 0; i < p.parts; ++i) {
-    if (lse[i] < -kLeast) top = fmaxf(top, lse[i]);
-  }
-  const float weight = lse[part] < -kLeast ? exp2_of((lse[part] - top) * kLog2E) : 0.0f;
-  weights[part] = weight;
-  const int columns = p.head_dim / 4, groups = kCombineThreads / columns;
-  const int column = part % columns, group = part / columns;
-  __syncthreads();
-  float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-  if (group < groups) {
-#pragma unroll 4
-    for (int i = group; i < p.parts; i += groups) {
-      const float4 one = reinterpret_cast<const float4 *>(
-          p.o_parts + (i * count + at) * p.head_dim)[column];
-      const float w = weights[i];
-      sum.x += w * one.x, sum.y += w * one.y, sum.z += w * one.z, sum.w += w * one.w;
-    }
-  }
-  sums[part] = sum;
-  for (int i = 0; i < p.parts; ++i) total += weights[i];
-  __syncthreads();
-  if (group != 0) return;
-  for (int i = 1; i < groups; ++i) {
-    const float4 one = sums[i * columns + column];
-    sum.x += one.x, sum.y += one.y, sum.z += one.z, sum.w += one.w;
-  }
-  write_four(static_cast<T *>(p.o.data) + b * p.o.batch + row * p.o.row + head * p.o.head + column * 4, sum, reciprocal(total));
-  if (column == 0) p.lse[at] = total > 0.0f ? top + __logf(total) : __int_as_float(0x7f800000);
+  const std::int64_t rows = p.cu_seqlens_q != nullptr ? p.total_q : p.seqlen_q, at = blockIdx.x;
+  const std::int64_t row = at % rows, head = at / rows % heads, b = at / rows / heads, count = gridDim.x;
+  if (p.cu_seqlens_q != nullptr && (row < p.cu_seqlens_q[0] || row >= p.cu_seqlens_q[p.batch])) return;
+  join_parts<Dim, kMostParts>(
+      p, p.parts, [&](int i) { return i * count + at; }, [&](int column, const float4 &sum, float factor, float lse) {
+        write_four(static_cast<T *>(p.o.data) + b * p.o.batch + row * p.o.row + head * p.o.head + column, sum, factor);
+        if (column == 0) p.lse[at] = lse;
+      });
 }
 
 #endif  // __CUDACC__
@@ -727,10 +793,10 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kRoom) decode_kernel(c
 #endif
 }
 
-template <typename T>
-__global__ void __launch_bounds__(kCombineThreads) combine_decoded_kernel(const __grid_constant__ Decoding p) {
+template <typename T, int Dim>
+__global__ void __launch_bounds__(kJoinThreads) combine_decoded_kernel(const __grid_constant__ Decoding p) {
 #ifdef __CUDACC__
-  combine_decoded<T>(p);
+  combine_decoded<T, Dim>(p);
 #endif
 }
 

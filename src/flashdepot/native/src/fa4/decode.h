@@ -51,6 +51,8 @@ struct Decoding {
 
 constexpr std::int32_t kMostInCluster = 8;  // parts, of any GPU (CUDA C++ Programming Guide, thread block clusters)
 
+constexpr std::int32_t kMostParts = 128;  // that a second kernel joins
+
 // The widest tile of rows that there is a kernel for.
 constexpr std::int32_t most_rows(std::int32_t head_dim) { return head_dim <= 128 ? 32 : 16; }
 

@@ -1,4 +1,4 @@
-// How fewer than 512 keys are divided among blocks.
+// How few keys are divided among blocks.
 #include <algorithm>
 
 #include "divide.h"
@@ -9,7 +9,7 @@
 namespace flashdepot::fa4 {
 namespace {
 
-// What an H200 took of fewer than 512 keys (benchmarks/fa4.md): microseconds.
+// What an H200 took of such keys (benchmarks/fa4.md): microseconds.
 struct FewRates {
   double start;
   double head, tile;                // of a block or warp that has one after the other
@@ -41,52 +41,22 @@ constexpr FewRates few_rates_of_shares(std::int32_t head_dim) {
                            : FewRates{2.07, 0.006, 0, 0.233, 1.533, 0.018, 0.428, 1.49, 8, 1};
 }
 
-// Key heads in `parts`, of which a block or warp has `heads` and `tiles` one after the other.
+// Key heads in `parts`, of which a block or warp has `heads` and `tiles` one after the other. there: the share of keys that
+// sequences have in the mean.
 double microseconds_of_few(const Problem &problem, std::int64_t sms, const FewRates &rates, std::int64_t parts,
-                           std::int64_t heads, std::int64_t tiles, std::int64_t tiles_of_part) {
+                           std::int64_t heads, std::int64_t tiles, std::int64_t tiles_of_part, double there = 1.0) {
   constexpr double kInAndOut = 4.0;  // bytes of an element of q and o
   constexpr double kBeside = 0.15;   // of what is faster than the slowest, what is not hidden
   const Seen seen = seen_of(problem);
   const auto all = static_cast<double>(heads_of(problem)), rows = static_cast<double>(rows_of(problem));
   const double on_sm = static_cast<double>(divide_up(heads_of(problem) * parts, sms));
-  const double bytes = all * (bytes_of(problem.head_dim, seen.high - seen.low) + kInAndOut * rows * problem.head_dim);
+  const double bytes =
+      all * (there * bytes_of(problem.head_dim, seen.high - seen.low) + kInAndOut * rows * problem.head_dim);
   const double in_turn = rates.head * static_cast<double>(heads) + rates.tile * static_cast<double>(tiles);
-  const double full = on_sm * (rates.sm_head + rates.sm_row * rows + rates.sm_tile * static_cast<double>(tiles_of_part));
+  const double full = on_sm * (rates.sm_head + rates.sm_row * rows + rates.sm_tile * there * static_cast<double>(tiles_of_part));
   const double moving = rates.megabyte * bytes / 1e6;
   const double slowest = std::max({in_turn, full, moving});
   return rates.start + (parts > 1 ? rates.joining : 0.0) + slowest + kBeside * (in_turn + full + moving - slowest);
-}
-
-// A head by one block, or a few that are a cluster.
-Timed few_by_parts(const Problem &problem, std::int64_t sms, std::int64_t tiles, bool differ) {
-  constexpr std::int64_t kMostTilesOfWarp = 4;
-  constexpr double kSurelyOfLists = 1.1;  // most sequences have fewer keys than tell how many parts are best
-  const std::int64_t heads = heads_of(problem), most = 2 * share_tile(problem.head_dim).blocks * sms;
-  Timed best{false, {1, false}, kNever};
-  const auto consider = [&](Block block, std::int64_t count) {
-    Parts parts = with_cluster(count, heads, sms);
-    if (count > tiles || (count > 1 && (!parts.in_cluster || count * heads > most))) {
-      return;
-    }
-    parts.block = block;
-    const FewRates rates = few_rates_of(problem.head_dim, block);
-    const std::int64_t waves = divide_up(heads * count, rates.room * sms), of_part = divide_up(tiles, count);
-    const double microseconds =
-        microseconds_of_few(problem, sms, rates, count, waves, waves * divide_up(of_part, rates.warps), of_part) *
-        (differ && count > 1 ? kSurelyOfLists : 1.0);
-    if (microseconds < best.microseconds) {
-      best = {false, parts, microseconds};
-    }
-  };
-  for (const std::int64_t count : {std::int64_t{1}, std::int64_t{2}, std::int64_t{4}, std::int64_t{kMostInCluster}}) {
-    consider(Block::usual, count);
-  }
-  consider(Block::small, 1);
-  consider(Block::small, 2);
-  if (tiles <= kMostTilesOfWarp) {
-    consider(Block::warp, 1);
-  }
-  return best;
 }
 
 constexpr std::int64_t kFewTiles = 4;
@@ -118,24 +88,57 @@ TimedShares few_by_heads(const Problem &problem, std::int64_t sms, std::int64_t 
 
 }  // namespace
 
+Timed few_by_parts(const Problem &problem, std::int64_t sms, std::int64_t tiles, bool differ) {
+  constexpr std::int64_t kMostTilesOfWarp = 4;
+  constexpr double kSurelyOfLists = 1.1;  // most sequences have fewer keys than tell how many parts are best
+  constexpr double kThereOfLists = 0.6;   // if it is not known better
+  const std::int64_t heads = heads_of(problem), most = 2 * share_tile(problem.head_dim).blocks * sms;
+  Timed best{false, {1, false}, kNever};
+  const auto consider = [&](Block block, std::int64_t count) {
+    Parts parts = with_cluster(count, heads, sms);
+    if (count > tiles || (count > 1 && (!parts.in_cluster || count * heads > most))) {
+      return;
+    }
+    parts.block = block;
+    const FewRates rates = few_rates_of(problem.head_dim, block);
+    const std::int64_t waves = divide_up(heads * count, rates.room * sms), of_part = divide_up(tiles, count);
+    const double microseconds =
+        microseconds_of_few(problem, sms, rates, count, waves, waves * divide_up(of_part, rates.warps), of_part,
+                            differ ? kThereOfLists : 1.0) *
+        (differ && count > 1 ? kSurelyOfLists : 1.0);
+    if (microseconds < best.microseconds) {
+      best = {false, parts, microseconds};
+    }
+  };
+  for (const std::int64_t count : {std::int64_t{1}, std::int64_t{2}, std::int64_t{4}, std::int64_t{kMostInCluster}}) {
+    consider(Block::usual, count);
+  }
+  consider(Block::small, 1);
+  consider(Block::small, 2);
+  if (tiles <= kMostTilesOfWarp) {
+    consider(Block::warp, 1);
+  }
+  return best;
+}
+
 Way few_keys_way(const ForwardCall &call, std::int64_t sms) {
   constexpr double kSurelyEven = 1.05;
   const Problem &problem = call.problem;
-  const bool differ = has_lists(call.args);
+  const bool differ = problem.paged() || has_lists(call.args);
   const std::int64_t tiles = tiles_seen(problem);  // and of the kernels of decode.h
   const Timed parts = few_by_parts(problem, sms, tiles, differ);
   Way way{false, parts.parts, {}};
-  // Where lists or pages have to be read first, shares are no faster.
-  if (problem.paged() || differ) {
-    return way;
-  }
-  const TimedShares heads = few_by_heads(problem, sms, tiles);
   double least = parts.microseconds;
-  if (heads.microseconds < least) {
+  // Where lists or pages have to be read first, shares of few keys are no faster.
+  if (const TimedShares heads = few_by_heads(problem, sms, tiles); !differ && heads.microseconds < least) {
     way.shares = heads.division, least = heads.microseconds;
   }
+  Problem as_wide = problem;  // a smaller head dim takes as long
+  as_wide.head_dim = share_tile(problem.head_dim).dim;
+  const Seen seen = seen_of(problem);
+  const bool may_be_even = differ ? seen.high - seen.low >= kFewestMeasured : tiles > kFewTiles;
   if (const Division even = even_shares(call, sms);
-      tiles > kFewTiles && even.tiles != 0 && microseconds_of_shares(problem, sms, even) * kSurelyEven < least) {
+      may_be_even && microseconds_of_shares(as_wide, sms, even) * kSurelyEven < least) {
     way.shares = even;
   }
   return way;

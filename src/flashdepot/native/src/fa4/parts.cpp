@@ -13,7 +13,6 @@ namespace flashdepot::fa4 {
 namespace {
 
 constexpr std::int64_t kFewestKeys = 64;  // of a part
-constexpr std::int64_t kMostParts = 128;  // that the kernel which joins them takes
 
 // What an H200 was measured to do with tiles of 8 rows (benchmarks/fa4.md): bytes in a microsecond. Memory gives each SM
 // its share; one block alone does not take all of it.
@@ -89,7 +88,7 @@ std::int64_t blocks_of(const Problem &problem) {
 Parts usual_parts(const Problem &problem, std::int64_t sms) {
   constexpr std::int64_t kFewKeys = 2048;
   const std::int64_t blocks = blocks_of(problem);
-  const std::int64_t most = problem.seqlen_k <= kFewKeys ? std::int64_t{kMostInCluster} : kMostParts;
+  const std::int64_t most = problem.seqlen_k <= kFewKeys ? std::int64_t{kMostInCluster} : std::int64_t{kMostParts};
   const std::int64_t count = std::min({sms / blocks, problem.seqlen_k / kFewestKeys, most});
   return with_cluster(std::max<std::int64_t>(count, 1), blocks, sms);
 }
@@ -105,7 +104,7 @@ Timed timed_parts(const Problem &problem, std::int64_t sms, bool has_unit) {
     return usual;
   }
   Timed best = has_unit ? by_unit : usual;
-  const std::int64_t most = std::clamp<std::int64_t>(problem.seqlen_k / kFewestKeys, 1, kMostParts);
+  const std::int64_t most = std::clamp<std::int64_t>(problem.seqlen_k / kFewestKeys, 1, std::int64_t{kMostParts});
   for (const std::int64_t wanted : {std::int64_t{1}, std::int64_t{2}, std::int64_t{3}, std::int64_t{4},
                                     std::int64_t{kMostInCluster}, sms / heads / 2, sms / heads, room / heads, 2 * room / heads}) {
     const std::int64_t count = std::min(wanted, most);
@@ -190,10 +189,18 @@ Division timed_shares(const ForwardCall &call, std::int64_t sms, const Timed &ot
 }
 
 Way made_way(const ForwardCall &call, const DeviceFacts &gpu) {
+  constexpr std::int32_t kManyKeysOfLists = 1024;
+  constexpr std::int32_t kMostOfHeads = 4;  // blocks of one head, where shares are not even
+  constexpr double kSurelyFew = 1.02;
   const Problem &problem = call.problem;
-  const std::int64_t sms = gpu.multiprocessors;
+  const std::int64_t sms = gpu.multiprocessors, heads = heads_of(problem);
   const bool may_share = can_share(call, gpu);
-  if (const Seen seen = seen_of(problem); may_share && seen.high - seen.low < kFewestMeasured) {
+  const Seen seen = seen_of(problem);
+  const std::int32_t keys = seen.high - seen.low;
+  const bool differ = problem.paged() || has_lists(call.args);
+  // By even shares these would take longer.
+  const bool until_more = differ && (problem.head_dim <= 64 || (problem.head_dim <= 128 ? !problem.paged() : 2 * heads >= sms));
+  if (may_share && keys < (until_more ? kManyKeysOfLists : kFewestMeasured)) {
     return few_keys_way(call, sms);
   }
   const Timed best = timed_parts(problem, sms, may_have_unit(problem));
@@ -206,6 +213,14 @@ Way made_way(const ForwardCall &call, const DeviceFacts &gpu) {
   } else if (may_share) {
     way.shares = timed_shares(call, sms, best);
     way.by_unit = way.by_unit && way.shares.blocks == 0;
+    if (const std::int32_t many_keys = problem.head_dim <= 64 ? 2048 : 1408;
+        !differ && keys < many_keys && way.shares.most > kMostOfHeads) {
+      // A cluster for each of few heads is faster than the rates above say.
+      const Timed few = few_by_parts(problem, sms, tiles_seen(problem), differ);
+      if (few.parts.count > 1 && few.microseconds < kSurelyFew * microseconds_of_shares(problem, sms, way.shares)) {
+        way = {false, few.parts, {}};
+      }
+    }
   }
   return way;
 }

@@ -3,28 +3,10 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include "error.h"
 #include "fa4/shares.cuh"
 
 namespace flashdepot::fa4 {
 namespace {
-
-fa_status launch(const void *kernel, const char *name, const Shares &shares, dim3 grid, int threads, int shared,
-                 cudaStream_t stream) {
-  // Its blocks begin when those of the kernel before have told or ended, and wait for what they have written.
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = grid;
-  config.blockDim = dim3(static_cast<unsigned>(threads));
-  config.dynamicSmemBytes = static_cast<std::size_t>(shared);
-  config.stream = stream;
-  config.attrs = &early;
-  config.numAttrs = 1;
-  void *arguments[] = {const_cast<Shares *>(&shares)};
-  return check_cuda(cudaLaunchKernelExC(&config, kernel, arguments), name);
-}
 
 template <typename T, int Dim>
 const void *kernel_for(const Shares &s) {
@@ -40,17 +22,15 @@ template <typename T, int Dim>
 fa_status launch_dim(const Shares &s, cudaStream_t stream) {
   using Shape = ShareShape<Dim>;
   const void *const kernel = kernel_for<T, Dim>(s);
-  FLASHDEPOT_TRY(check_cuda(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Shape::kShared),
-      "cudaFuncSetAttribute"));
-  FLASHDEPOT_TRY(launch(kernel, "launch of a decoding kernel", s, dim3(static_cast<unsigned>(s.blocks)),
-                        Shape::kAllThreads, Shape::kShared, stream));
+  FLASHDEPOT_TRY(launch_early(kernel, "launch of a decoding kernel", s, dim3(static_cast<unsigned>(s.blocks)),
+                              Shape::kAllThreads, Shape::kShared, stream));
   if (s.tag != 0 || (s.tiles != 0 && s.rest == 0 && s.each % s.tiles == 0)) {
     return FA_STATUS_OK;  // blocks join, or each has whole heads
   }
   const auto join = reinterpret_cast<const void *>(&join_kernel<T, Dim>);
-  return launch(join, "launch of the kernel that joins shares", s,
-                dim3(static_cast<unsigned>(s.p.batch * s.p.heads_k), static_cast<unsigned>(s.rows)), kJoinThreads, 0, stream);
+  return launch_early(join, "launch of the kernel that joins shares", s,
+                      dim3(static_cast<unsigned>(s.p.batch * s.p.heads_k), static_cast<unsigned>(s.rows)), kJoinThreads,
+                      0, stream);
 }
 
 template <typename T>

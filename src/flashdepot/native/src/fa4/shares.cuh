@@ -28,7 +28,6 @@ struct ShareShape {
   static constexpr int kShared = kRing + kSumBytes + 2 * kWarps * kRows * 4 + 3 * kSlots * 8;
 };
 
-constexpr int kJoinThreads = 256;
 constexpr int kMostShares = 1024;
 
 #ifdef __CUDACC__
@@ -429,62 +428,12 @@ struct ShareKernel : ShareShape<Dim> {
             Half<T>::multiply(x[j], a, q[k][0], q[k][1]);
           }
         }
-#pragma unroll
-        for (int j = 0; j < kBlocks; ++j) {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            x[j][i] = to_log2 * (to_cap > 0.0f ? tanh_of(x[j][i] * to_cap) : x[j][i]);
-          }
-        }
+        scale_scores(x, to_log2, to_cap);
         if (first_key < clear_low || first_key + Keys > clear_high) {
-#pragma unroll
-          for (int i = 0; i < 2; ++i) {
-            const int query = (lane % 4 * 2 + i) / p.group + shift;
-            const int lowest = p.left >= 0 ? max(0, query - p.left) : 0;
-            const int highest = p.right >= 0 ? min(cur.length, query + p.right + 1) : cur.length;
-#pragma unroll
-            for (int j = 0; j < kBlocks; ++j) {
-#pragma unroll
-              for (int e = 0; e < 2; ++e) {
-                const int key = first_key + j * 16 + e * 8 + lane / 4;
-                if (key < lowest || key >= highest) x[j][2 * e + i] = kLeast;
-              }
-            }
-          }
-        }
-        float top[2] = {m[0], m[1]};
-#pragma unroll
-        for (int j = 0; j < kBlocks; ++j) {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) top[i % 2] = fmaxf(top[i % 2], x[j][i]);
-        }
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-#pragma unroll
-          for (int apart = 4; apart < 32; apart *= 2) top[i] = fmaxf(top[i], __shfl_xor_sync(~0u, top[i], apart));
-        }
-        if (__any_sync(~0u, top[0] > m[0] || top[1] > m[1])) {
-          const float down[2] = {exp2_of(m[0] - top[0]), exp2_of(m[1] - top[1])};
-#pragma unroll
-          for (int i = 0; i < 2; ++i) m[i] = top[i], l[i] *= down[i];
-#pragma unroll
-          for (int d = 0; d < Dim / 16; ++d) {
-#pragma unroll
-            for (int i = 0; i < 4; ++i) o[d][i] *= down[i % 2];
-          }
+          hide_scores(x, p, lane % 4 * 2, shift, 0, cur.length, first_key, lane);
         }
         std::uint32_t weights[kBlocks][2];
-#pragma unroll
-        for (int j = 0; j < kBlocks; ++j) {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            // A row without a key so far has no largest score; what is masked weighs nothing.
-            x[j][i] = x[j][i] > kLeast ? exp2_of(x[j][i] - m[i % 2]) : 0.0f;
-            l[i % 2] += x[j][i];
-          }
-          weights[j][0] = turned(Half<T>::pack(x[j][0], x[j][1]));
-          weights[j][1] = turned(Half<T>::pack(x[j][2], x[j][3]));
-        }
+        weigh<T>(x, o, m, l, weights);
 
         wait_for_bytes(full + 8, parity);
         const auto add_values = [&](auto is_last) {
@@ -547,15 +496,7 @@ struct ShareKernel : ShareShape<Dim> {
                                 float (&l)[2], float *sums, float *largest, float *weight, const Item (&items)[kItems],
                                 bool begins, bool ends, int warp, int lane) {
     const Decoding &p = shares.p;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-#pragma unroll
-      for (int apart = 4; apart < 32; apart *= 2) l[i] += __shfl_xor_sync(~0u, l[i], apart);
-      if (lane < 4) {
-        largest[warp * kRows + lane * 2 + i] = m[i];
-        weight[warp * kRows + lane * 2 + i] = l[i];
-      }
-    }
+    put_statistics(largest + warp * kRows, weight + warp * kRows, m, l, lane);
     float *const mine = sums + warp * kRows * Dim + lane % 4 * 2 * Dim + lane / 4;
 #pragma unroll
     for (int d = 0; d < Dim / 16; ++d) {
@@ -668,15 +609,11 @@ struct ShareKernel : ShareShape<Dim> {
   }
 };
 
-// A block for each key head of each sequence, and row. Threads share the columns, and groups of them
-// the parts.
+// A block for each key head of each sequence, and row.
 template <typename T, int Dim>
 __device__ void join_shares(const Shares &shares) {
   using Kernel = ShareKernel<T, Dim, false>;
-  constexpr int kColumns = Dim / 4, kGroups = kJoinThreads / kColumns, kEarly = 4, kWarps = kJoinThreads / 32;
-  __shared__ float weights[kMostShares];
-  __shared__ float4 sums[kJoinThreads];
-  __shared__ float tops[kWarps], totals[kWarps];
+  using Rows = typename Kernel::Rows;
   const Decoding &p = shares.p;
   asm volatile("griddepcontrol.launch_dependents;");
   asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -684,62 +621,14 @@ __device__ void join_shares(const Shares &shares) {
   const int4 joint = shares.joints[blockIdx.x];
   const int first = joint.x, parts = joint.y - joint.x + 1, q_first = joint.z, queries = joint.w;
   if (parts == 1 || row >= queries * p.group) return;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int column = threadIdx.x % kColumns, group = threadIdx.x / kColumns;
-  const bool inside = column * 4 < p.head_dim;
-  const auto place = [&](int i) { return std::int64_t{Kernel::slot_of(first + i, i == 0)} * shares.rows + row; };
-  const auto part = [&](int i) {
-    return inside && i < parts ? reinterpret_cast<const float4 *>(p.o_parts + place(i) * p.head_dim)[column]
-                               : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-  };
-  float4 early[kEarly];
-#pragma unroll
-  for (int i = 0; i < kEarly; ++i) early[i] = part(group + i * kGroups);
-  float top = kLeast;
-  for (int i = threadIdx.x; i < parts; i += kJoinThreads) {
-    weights[i] = p.lse_parts[place(i)];
-    if (weights[i] < -kLeast) top = fmaxf(top, weights[i]);
-  }
-#pragma unroll
-  for (int apart = 16; apart > 0; apart /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, apart));
-  if (lane == 0) tops[warp] = top;
-  __syncthreads();
-#pragma unroll
-  for (int i = 0; i < kWarps; ++i) top = fmaxf(top, tops[i]);
-  float total = 0.0f;
-  for (int i = threadIdx.x; i < parts; i += kJoinThreads) {
-    weights[i] = weights[i] < -kLeast ? exp2_of((weights[i] - top) * kLog2E) : 0.0f;
-    total += weights[i];
-  }
-#pragma unroll
-  for (int apart = 16; apart > 0; apart /= 2) total += __shfl_xor_sync(~0u, total, apart);
-  if (lane == 0) totals[warp] = total;
-  __syncthreads();
-  total = 0.0f;
-#pragma unroll
-  for (int i = 0; i < kWarps; ++i) total += totals[i];
-  float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-  const auto add = [&](const float4 &one, int i) {
-    const float w = i < parts ? weights[i] : 0.0f;
-    sum.x += w * one.x, sum.y += w * one.y, sum.z += w * one.z, sum.w += w * one.w;
-  };
-#pragma unroll
-  for (int i = 0; i < kEarly; ++i) add(early[i], group + i * kGroups);
-#pragma unroll 4
-  for (int i = group + kEarly * kGroups; i < parts; i += kGroups) add(part(i), i);
-  sums[threadIdx.x] = sum;
-  __syncthreads();
-  if (group != 0 || !inside) return;
-#pragma unroll
-  for (int i = 1; i < kGroups; ++i) {
-    const float4 one = sums[i * kColumns + column];
-    sum.x += one.x, sum.y += one.y, sum.z += one.z, sum.w += one.w;
-  }
-  using Rows = typename Kernel::Rows;
-  const typename Rows::Sequence sequence{q_first, 0, 0, queries, 0, 0, 0};
-  const typename Rows::Row of_all = Rows::row_of(p, row, head);
-  write_four(static_cast<T *>(p.o.data) + Rows::place_of(p, p.o, sequence, b, of_all) + column * 4, sum, reciprocal(total));
-  if (column == 0) p.lse[Rows::place_of_lse(p, sequence, b, of_all)] = total > 0.0f ? top + __logf(total) : __int_as_float(0x7f800000);
+  join_parts<Dim, kMostShares>(
+      p, parts, [&](int i) { return std::int64_t{Kernel::slot_of(first + i, i == 0)} * shares.rows + row; },
+      [&](int column, const float4 &sum, float factor, float lse) {
+        const typename Rows::Sequence sequence{q_first, 0, 0, queries, 0, 0, 0};
+        const typename Rows::Row of_all = Rows::row_of(p, row, head);
+        write_four(static_cast<T *>(p.o.data) + Rows::place_of(p, p.o, sequence, b, of_all) + column, sum, factor);
+        if (column == 0) p.lse[Rows::place_of_lse(p, sequence, b, of_all)] = lse;
+      });
 }
 
 #endif

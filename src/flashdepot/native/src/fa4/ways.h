@@ -46,8 +46,14 @@ struct Seen {
 
 [[nodiscard]] double microseconds_of_shares(const Problem &problem, std::int64_t sms, const Division &division);
 
-// The way of a call whose queries see fewer keys than kFewestMeasured, which shares can do.
+// Keys that queries see, from which the rates of parts.cpp and division.cpp hold; of fewer, and of some more, those of
+// few_keys.cpp.
 constexpr std::int32_t kFewestMeasured = 512;
+
+// A block for each head, or a few that are a cluster, of so many tiles of keys. differ: lists or pages have to be read first.
+[[nodiscard]] Timed few_by_parts(const Problem &problem, std::int64_t sms, std::int64_t tiles, bool differ);
+
+// The way of a call that shares can do.
 [[nodiscard]] Way few_keys_way(const ForwardCall &call, std::int64_t sms);
 
 }  // namespace flashdepot::fa4
