@@ -107,7 +107,7 @@ COST_TOGETHER = {
     ("packed", "causal"): {192: 106, 256: 110},
 }
 """The same by tiles of several heads, of sequences of any length. Elsewhere they were hardly ever faster."""
-COST_LONG = {("dense", 96, "causal"): 97}
+COST_LONG = {("dense", 96, "full"): 94, ("dense", 96, "causal"): 97}
 """The same by tiles of LONG that are not for every sequence from their length on."""
 MOST_ROWS = 448
 MOST_ROWS_FORWARD = {(64, "full"): 767, (64, "causal"): 1100}
@@ -116,7 +116,7 @@ LONG = {
     "dense": {
         (64, "full"): (363, ForwardTiles(192, 128, walks=True, o_apart=True)),
         (64, "causal"): (1449, ForwardTiles(192, 128, walks=True, falling=True, o_apart=True)),
-        (96, "full"): (1449, ForwardTiles(192, 128, p_in_registers=False, walks=True, o_apart=True)),
+        (96, "full"): (769, ForwardTiles(192, 128, p_in_registers=False, walks=True, o_apart=True)),
         (96, "causal"): (897, ForwardTiles(192, 128, p_in_registers=False, walks=True, falling=True, o_apart=True)),
         (128, "causal"): (1025, ForwardTiles(128, 128, walks=True, falling=True, o_apart=True)),
         (192, "full"): (2897, ForwardTiles(128, 112, walks=True)),
