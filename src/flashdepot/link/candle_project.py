@@ -251,7 +251,7 @@ NO_NVCC = (
 
 
 def crate_notes(manifest: Manifest, nvcc: str | None) -> list[str]:
-    """What candle's other crates need of CUDA when only its FlashAttention is linked: from 0.9.2 on.
+    """What candle's other crates need of CUDA when only its FlashAttention is linked.
 
     :param nvcc: the one on PATH.
     """
