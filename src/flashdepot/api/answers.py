@@ -208,7 +208,11 @@ def _ask(question: IndexQuestion) -> IndexPages:
         settings = read_index_settings()
     except UsageError:  # pip's settings, of which pip itself will speak
         return IndexPages()
-    settings = replace(settings, indexes=tuple(dict.fromkeys((*settings.indexes, *question.added))))
+    from pypi_simple import PYPI_SIMPLE_ENDPOINT  # noqa: PLC0415
+
+    there = {(url or PYPI_SIMPLE_ENDPOINT).rstrip("/") for url in settings.indexes}
+    added = (url for url in question.added if url.rstrip("/") not in there)
+    settings = replace(settings, indexes=(*settings.indexes, *added))
     files = listed(question.public, question.others, question.index, settings, _INDEX_SECONDS)
     return IndexPages(files, "PyPI" if settings.indexes == (None,) else "the index")
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from flashdepot.diagnose.explain.command import code_of
 from flashdepot.diagnose.explain.places import Places
 from flashdepot.diagnose.explain.releases import nearest
 from flashdepot.diagnose.explain.shell import Files
@@ -93,7 +94,10 @@ class OfConda(Places):
     @property
     def requirements(self) -> tuple[str, ...]:
         """The files of requirements: those that the failed command names, then those that projects have."""
-        return (*re.findall(r" (?:-r|--requirements?)[ =]?(\S+)", self.failed), *_REQUIREMENTS)
+        return (
+            *re.findall(r" (?:-r|--requirements?)[ =]?(\S+)", f"{self.failed} {self.shell.command}"),
+            *_REQUIREMENTS,
+        )
 
     @property
     def lists(self) -> tuple[str, ...]:
@@ -116,57 +120,51 @@ class OfConda(Places):
         word = rf"(?<![\w./:=-])(?P<quote>['\"]?)(?P<name>(?:[\w-]+::)?{re.escape(name)})(?P<spec>{_ANY})(?P=quote)(?=\s|$)"
         return re.compile(word, re.IGNORECASE)
 
-    def asked_otherwise(self, name: str, new: str, remark: str) -> str:
-        """What asks for a package of conda's, the command or the file, with other bounds; without the package where they are empty."""
-        listed = re.compile(rf"^(?P<begin>\s*-\s+){self.asking_for(name).pattern}.*$", re.IGNORECASE)
-        code = self.asking_for(name).sub(lambda _: new and shlex.quote(new), self.failed)
+    def asked_otherwise(self, changes: Mapping[str, str], remark: str) -> str:
+        """What asks for packages of conda's, the command or the file, with other words for them; without one whose word is empty."""
+        code = self.failed
+        for name, new in changes.items():
+            code = self.asking_for(name).sub(new and shlex.quote(new), code)
         if code != self.failed:
             return f"{re.sub('  +', ' ', code).strip()}   # {remark}"
-        return self.written(listed, lambda found: new and f"{found['begin']}{new}", remark, self._files)
+        edits = []
+        for name, new in changes.items():
+            listed = re.compile(rf"^(?P<begin>\s*-\s+){self.asking_for(name).pattern}.*$", re.IGNORECASE)
+            edits.append(self.written(listed, new and rf"\g<begin>{new}", remark, self._files))
+        written = [edit for edit in edits if edit]
+        together = [*map(code_of, written[:-1]), *written[-1:]]
+        return " && ".join(together) if not self.lacks_sed else next(iter(written), "")
 
     def _channel(self, _given: str, groups: Mapping[str, str]) -> str:
         """A package of a release that no channel has, of the nearest that one has."""
         name, asked = groups["name"], groups.get("version", "")
         there = {build.version for build in self.channels.builds(name)} or {*_PUBLISHED.get(name, ())}
         version = nearest(f"=={asked}" if asked else "", there)
-        return self.asked_otherwise(name, f"{name}={version}", f"the channels have {name} {version}") if version else ""
+        return (
+            self.asked_otherwise({name: f"{name}={version}"}, f"the channels have {name} {version}") if version else ""
+        )
 
     def _cuda_builds(self, _given: str, _groups: Mapping[str, str]) -> str:
         """What asks conda for packages of which it took builds for the CPU, with builds for CUDA."""
-        names, channels, edits = self.shell.cpu_builds, self.channels, list[str]()
+        names, channels, changes = self.shell.cpu_builds, self.channels, dict[str, str]()
         asked = [name for name in self.names_asked() if name != "cpuonly"]
         if "cpuonly" in self.names_asked():
-            edits.append(self.asked_otherwise("cpuonly", "", "cpuonly asks for builds without CUDA"))
+            changes["cpuonly"] = ""
         elif "cpuonly" in names and (asking := channels.asks_for("cpuonly", asked)):
-            return self.asked_otherwise(
-                asking, "", f"{asking} asks for cpuonly: builds without CUDA; then by pip: pip install {asking}"
-            )
+            remark = f"{asking} asks for cpuonly: builds without CUDA; then by pip: pip install {asking}"
+            return self.asked_otherwise({asking: ""}, remark)
         for name in (name for name in names if name in asked):
             builds = [_CUDA.search(file.build) for file in channels.builds(name)]
             of_cuda = next((found[0] for found in reversed(builds) if found), "")
             build = f"*{of_cuda}*" if of_cuda else "" if builds else _USUAL_BUILDS.get(name, "")
-            if build:
-                edits.append(self.asked_otherwise(name, f"{name}=*={build}", "conda took its build for the CPU"))
+            changes |= {name: f"{name}=*={build}"} if build else {}
+        if changes:
+            return self.asked_otherwise(changes, "builds for CUDA, where conda took those for the CPU")
         of_pip = re.compile(r"(?<=whl/)cpu(?![\w-])|(?<=\d)\+cpu\b")
-        index = self.written(of_pip, lambda found: "cu128" if found[0] == "cpu" else "", "without CUDA", self.lists)
-        return _joined([edit for edit in edits if edit], self.failed) or index
+        return self.written(of_pip, lambda found: "cu128" if found[0] == "cpu" else "", "without CUDA", self.lists)
 
     def names_asked(self) -> list[str]:
         """The packages that the command or the file asks for."""
         lines = [line for _, _, line in self.lines(self._files)]
         listed = re.findall(r"^\s*-\s+(?:[\w-]+::)?([A-Za-z][\w.-]*)", "\n".join(lines), re.MULTILINE)
         return [*listed, *re.findall(r"(?<= )['\"]?([a-z][\w.-]*)(?=[=<>'\" ]|$)", self.failed)]
-
-
-def _joined(edits: list[str], failed: str) -> str:
-    """Several changes of one file as one command; of the command itself, those of them in one."""
-    if len(edits) < 2:  # noqa: PLR2004
-        return "".join(edits)
-    codes = [edit.partition("   # ")[0] for edit in edits]
-    if not all(code.startswith("sed ") for code in codes):
-        changed = failed
-        for code in codes:
-            for old, new in zip(failed.split(), code.split(), strict=False):
-                changed = changed.replace(f" {old}", f" {new}", 1) if old != new else changed
-        return f"{changed}   # {edits[0].partition('   # ')[2]}"
-    return f"{' && '.join(codes)}   # {edits[0].partition('   # ')[2]}"

@@ -71,7 +71,9 @@ class OfInstalled(OfConda):
         """A command that installs one package as a change of the file, or of the failed command, that asks for another release of it."""
         code, _, remark = command.partition("   # ")
         found = _INSTALLS_ONE.fullmatch(code)
-        installs = _OF_A_PROJECT.search(self.failed) or (not self.failed and {"PIP", "UV"} & self.shell.tools)
+        installs = _OF_A_PROJECT.search(f"{self.failed} {self.shell.command}") or (
+            not self.failed and {"PIP", "UV"} & self.shell.tools
+        )
         if not found or "THE_" in code or not installs:
             return command
         return self.at_release(found["name"], found["spec"] or "", remark) or command
