@@ -466,3 +466,17 @@ def test_what_is_next_to_a_toolkit_is_named(tmp_path: Path) -> None:
     assert carried(too_old, "make", host, tmp_path).startswith(f"export CUDA_HOME={tmp_path}/cuda-13.0 ")
     unlinked = "  = note: rust-lld: error: undefined symbol: __cudaPopCallConfiguration\n"
     assert f"-C link-arg=-L{tmp_path}/cuda-11.3/lib -C" in carried(unlinked, "cargo build", host, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "word", ["submodules/rasterizer", "https://example.org/x-1.0.whl", "git+https://example.org/x", "dist/x.tar.gz"]
+)
+def test_a_path_or_an_address_names_no_package_to_install(word: str) -> None:
+    report = look(f"$ pip install {word}\nerror: AssertionError: Multiple .egg-info directories found\n")
+    assert report.next_steps[0].startswith(f"pip install {word} ")
+    assert not any("-v " in step for step in report.next_steps)
+
+
+def test_an_error_of_cmake_is_shown_with_its_message() -> None:
+    log = "CMake Error at vendor/CMakeLists.txt:9 (message):\n  LLAMA_CUBLAS is gone.\n\n  Use GGML_CUDA instead\n"
+    assert look(log).errors[0].text == "CMake Error at vendor/CMakeLists.txt:9 (message): LLAMA_CUBLAS is gone."

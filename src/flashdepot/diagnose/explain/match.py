@@ -275,6 +275,8 @@ class _Search:
             text = line.text.encode()
             said = any(line.text in kept.text for kept in (*self.errors, *self.reports))
             if not (said or _NO_ERROR.search(text) or piece.is_source(found)):
+                if text.startswith(b"CMake Error") and text.endswith(b"(message):"):
+                    line = replace(line, text=f"{line.text} {piece.line_below(found)}".rstrip())
                 if not _ONLY_REPORTS.search(text):
                     self.errors.append(line)
                 elif len(self.reports) < EARLIEST:

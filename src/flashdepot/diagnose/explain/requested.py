@@ -10,8 +10,10 @@ import msgspec
 from flashdepot.model.wheel import canonical_name
 
 _REQUIREMENT = re.compile(
-    r"[\"']?(?P<package>[A-Za-z][\w.-]*)(?:\[[^\]]*\])?(?P<spec>(?:==(?P<version>[\w.]+)|[>~=<]=|<|>|@)?[^\s\"']*)[\"']?$"
+    r"[\"']?(?:[\w.-]+::)?(?P<package>[A-Za-z][\w.-]*)(?:\[[^\]]*\])?"
+    r"(?P<spec>(?:(?:==(?P<version>[\w.]+)|[>~=<!]=?|@|;)[^\s\"']*)?)[\"']?$"
 )
+"""A path or an address does not match: a ``/`` follows its first word."""
 FROM_INDEX = re.compile(
     r"(?:Collecting |- Installing )(?P<package>[A-Za-z][\w.-]*)(?:\[[^\]]*\])?(?P<spec>[<>=~!]=?[\w.*]\S*)?"
     r"(?: \(from .*| \((?P<version>[\w.+]+)\).*|)$"
