@@ -480,3 +480,18 @@ def test_a_path_or_an_address_names_no_package_to_install(word: str) -> None:
 def test_an_error_of_cmake_is_shown_with_its_message() -> None:
     log = "CMake Error at vendor/CMakeLists.txt:9 (message):\n  LLAMA_CUBLAS is gone.\n\n  Use GGML_CUDA instead\n"
     assert look(log).errors[0].text == "CMake Error at vendor/CMakeLists.txt:9 (message): LLAMA_CUBLAS is gone."
+
+
+@pytest.mark.parametrize(
+    ("path", "command"),
+    [
+        ("/build", "ls -ld /build "),
+        ("/var/run/consul/http.sock", "ls -ld /var/run/consul/http.sock "),
+        ("/home/me/x/build/lib/x.o", "chown -R $(id -u) /home/me/x/build "),
+        ("/usr/lib/python3/dist-packages/x", "python -m venv /tmp/venv "),
+    ],
+)
+def test_only_what_a_build_left_changes_its_owner(path: str, command: str) -> None:
+    fix = look(f"$ pip install x\nOSError: [Errno 13] Permission denied: '{path}'\n").findings[0].fix
+    assert fix[0].removeprefix("sudo ").startswith(command)
+    assert not any("chown" in line for line in fix[1:])
