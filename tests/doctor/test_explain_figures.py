@@ -111,7 +111,10 @@ def test_failures_that_were_made_have_the_figures_of_their_table() -> None:
     )
 
 
-@pytest.mark.parametrize("drawn", ["first", "second"])
+DRAWN = ("first", "second", "third")
+
+
+@pytest.mark.parametrize("drawn", DRAWN)
 @pytest.mark.parametrize("domain", DOMAINS)
 def test_failures_that_were_drawn_have_the_figures_of_their_table(drawn: str, domain: str) -> None:
     some = [row for row in rows("explain_drawn.csv") if (row["round"], row["domain"]) == (drawn, domain)]
@@ -123,9 +126,9 @@ def test_failures_that_were_drawn_have_the_figures_of_their_table(drawn: str, do
 
 
 def test_failures_that_were_drawn_have_the_figures_of_their_first_commands() -> None:
-    works = [[row["works"] for row in rows("explain_drawn.csv") if row["round"] == n] for n in ("first", "second")]
-    first = [f"{some.count('1')} of the {sum(map(str.isdigit, some))}" for some in works]
-    assert ", and ".join(first) + ", were fixed by the first command" in PAGE
+    works = [[row["works"] for row in rows("explain_drawn.csv") if row["round"] == n] for n in DRAWN]
+    *first, last = [f"{some.count('1')} of the {sum(map(str.isdigit, some))}" for some in works]
+    assert f"{', '.join(first)} and {last} were fixed by the first command" in PAGE
 
 
 def test_the_page_counts_the_classes_and_patterns_that_there_are() -> None:
