@@ -495,3 +495,12 @@ def test_only_what_a_build_left_changes_its_owner(path: str, command: str) -> No
     fix = look(f"$ pip install x\nOSError: [Errno 13] Permission denied: '{path}'\n").findings[0].fix
     assert fix[0].removeprefix("sudo ").startswith(command)
     assert not any("chown" in line for line in fix[1:])
+
+
+@pytest.mark.parametrize("name", ["apex", "nunchaku"])
+def test_a_package_of_which_an_index_has_a_namesake_is_not_installed_by_its_name(name: str) -> None:
+    report = look(
+        f"ImportError: cannot import name 'X' from '{name}' (/v/lib/python3.11/site-packages/{name}/__init__.py)"
+    )
+    assert "github.com" in report.findings[0].fix[0]
+    assert not any(re.search(rf"install (-U )?.*\b{name}( |$)", command) for command in report.findings[0].fix[1:])

@@ -133,6 +133,11 @@ class Package(msgspec.Struct, frozen=True):
         msgspec.structs.force_setattr(self, "rebuild", self.rebuild or f"python -m pip install -U {self.name}")
 
     @property
+    def by_name(self) -> bool:
+        """Whether an index has it under its name; what is built from a repository may be another project there."""
+        return re.search(r"git\+|git clone|\./", self.rebuild) is None
+
+    @property
     def values(self) -> Mapping[str, str]:
         """What the advice of a rule can have in braces."""
         return {"package": self.name, "rebuild": self.rebuild, "module": self.modules[0]}

@@ -181,7 +181,9 @@ def values_of(hit: Hit, outcome: RuleOutcome, package: Package, tool: str, shell
         values["node"], asking = asking, UNNAMED
     values["asking"] = asking if asking == UNNAMED else named(asking).name
     theirs = top not in sys.stdlib_module_names and (is_published(top) or f"-packages/{top}" in hit.line.text)
-    values["both"] = _both(values["asking"], named(top).name if theirs else UNNAMED)
+    asked = named(top)
+    values["both"] = _both(values["asking"], asked.name if theirs and asked.by_name else UNNAMED)
+    values |= {} if asked.by_name else {"repository": asked.rebuild}
     pair = [name for name in values["both"].split() if name not in _OF_TORCH]
     values |= {"pair": " ".join(pair)} if pair and asking != UNNAMED else {}
     for name in ("header", "library", "tool", "program"):
