@@ -250,3 +250,11 @@ def test_what_our_own_library_refuses_is_known() -> None:
     ]
     assert len(texts) > 20
     assert not [text for text in texts if not classes(f"RuntimeError: {text}")]
+
+
+def test_no_gpu_is_seen_because_torch_is_a_build_for_the_cpu() -> None:
+    report = look(
+        "$ python train.py\nUnsloth 2025.3. Torch: 2.8.0+cpu. CUDA Toolkit: None.\nTraceback (most recent call last):\n"
+        '  File "train.py", line 1, in <module>\nNotImplementedError: No NVIDIA GPU found? Only GPUs are supported\n'
+    )
+    assert next(cause.id for cause in (*report.findings, *report.possible)) == "torch-without-cuda"

@@ -254,7 +254,8 @@ class _Search:
         """
         if hit.likely and self._gave_up and _ONLY_REPORTS.search(hit.line.text.encode()):
             return True
-        before = [other.line.number for rule, other in self.found.items() if rule.id == hit.rule.follows]
+        known = (*self.found.values(), *self.suggested.values())
+        before = [other.line.number for other in known if other.rule.id == hit.rule.follows]
         if self._gave_up and _ONLY_ENDS.search(hit.line.text.encode()):
             before.append(self._gave_up)
         return min(before, default=hit.line.number) < hit.line.number
