@@ -2,6 +2,7 @@
 
 import io
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -139,3 +140,17 @@ def test_what_files_and_their_names_put_into_a_command_starts_nothing(tmp_path, 
                 check=False,
             )
     assert not (tmp_path / "OWNED").exists()
+
+
+def test_sources_of_another_program_than_the_failed_one_are_not_edited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bench.py").write_text('load(attn_implementation="flash_attention_2")\n')
+    monkeypatch.chdir(tmp_path)
+    log = "$ python elsewhere/train.py\nImportError: FlashAttention2 has been toggled on, but it cannot be used due to the following error: the package flash_attn seems to be not installed.\n"
+    fix = explain(io.BytesIO(log.encode()), files=Files(here=True)).findings[0].fix
+    assert not any("bench.py" in command for command in fix)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/train.py").write_text("import bench\n")
+    fix = explain(io.BytesIO(log.encode()), files=Files(here=True)).findings[0].fix
+    assert any("bench.py" in command for command in fix)

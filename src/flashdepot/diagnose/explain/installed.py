@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import re
 import shlex
 from collections.abc import Mapping
@@ -94,7 +95,7 @@ class OfInstalled(OfConda):
         return f"{code.removesuffix('*.py')}{' '.join(having)}{mark}{remark}" if having else ""
 
     def _attention(self, _given: str, _groups: Mapping[str, str]) -> str:
-        """What asks for FlashAttention, in the command or the files, with another attention in its place."""
+        """What asks for FlashAttention, in the command or, where it names a file that is here, in the files, with another attention in its place."""
         own = [path for pattern in ("modeling_*.py", "*/modeling_*.py") for path in self.files.find(pattern)]
         value = "eager" if own and not any("sdpa" in self.files.text(path).lower() for path in own) else "sdpa"
         kinds = {"name": value, "switch": "False", "word": value, "lower": "false"}
@@ -103,7 +104,8 @@ class OfInstalled(OfConda):
             kind = next(kind for kind in kinds if found[kind])
             return found[kind] + kinds[kind]
 
-        if changed := self.written(_ASKS_FOR_FLASH, other, "where it need not be FlashAttention", _SOURCES):
+        sources = _SOURCES if any(self.files.find(glob.escape(word)) for word in self.failed.split()) else ()
+        if changed := self.written(_ASKS_FOR_FLASH, other, "where it need not be FlashAttention", sources):
             return changed
         there = self.shell.installed("transformers")
         known = not self.files.here or (there and numbers_of(there) >= _SINCE)

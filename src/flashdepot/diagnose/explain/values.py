@@ -197,6 +197,8 @@ def values_of(hit: Hit, outcome: RuleOutcome, package: Package, tool: str, shell
         values["python_headers"] = shlex.quote(headers)
     if hit.step and hit.step.installer in ("pip", "uv") and package.name not in {*_OF_TORCH, "UNKNOWN"}:
         values["wheeled"] = package.name
+    if not outcome.cargo:
+        values["loaded"] = package.name
     if hit.step and hit.step.phase == "build" and hit.step.installer and "no-build-isolation" not in shell.command:
         values["isolated"] = failed_command(outcome, tool) or f"pip install {package.name}"
     if not shell.windows:
