@@ -8,6 +8,7 @@ import pytest
 
 from doctor.logs import NO_ENVIRONMENT, carried
 from flashdepot.diagnose.explain import Files, explain
+from flashdepot.diagnose.explain.channels import Build, Channels
 from support.tools import posix
 
 PROJECT = '[project]\nname = "trainer"\ndependencies = ["triton-windows<3.3"]\n[project.optional-dependencies]\ncu128 = []\ncpu = []\n'
@@ -154,3 +155,10 @@ def test_sources_of_another_program_than_the_failed_one_are_not_edited(
     (tmp_path / "elsewhere/train.py").write_text("import bench\n")
     fix = explain(io.BytesIO(log.encode()), files=Files(here=True)).findings[0].fix
     assert any("bench.py" in command for command in fix)
+
+
+def test_a_channel_is_read_past_what_is_not_a_file(tmp_path: Path) -> None:
+    (tmp_path / "linux-64/repodata.json").mkdir(parents=True)
+    (tmp_path / "noarch").mkdir()
+    (tmp_path / "noarch/repodata.json").write_text('{"packages": {"pytorch-2.5.1-cuda126.conda": {"depends": []}}}')
+    assert Channels(Files(here=True), f"-c file://{tmp_path}").builds("pytorch") == [Build("2.5.1", "cuda126")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import re
 import shlex
@@ -68,8 +69,9 @@ class Channels:
         return ""
 
     def _lists(self) -> Iterator[bytes]:
-        for place in self._places:
-            yield Path(place).read_bytes()
+        for place in filter(Path.is_file, map(Path, self._places)):
+            with contextlib.suppress(OSError):  # another user's
+                yield place.read_bytes()
 
     def _entries(self, name: str) -> Iterator[dict[str, Any]]:
         named = re.compile(rb'"' + re.escape(name).encode() + rb'-[^-"]+-[^-"]+\.(?:conda|tar\.bz2)": ?(\{[^{}]*\})')
