@@ -201,18 +201,13 @@ def _ask(question: IndexQuestion) -> IndexPages:
 
     if offline():
         return IndexPages()
-    from flashdepot.net.index import listed  # noqa: PLC0415  (half a second, which most logs do not need)
+    from flashdepot.net.index import listed, with_indexes  # noqa: PLC0415  (half a second, which most logs do not need)
     from flashdepot.net.transport import read_index_settings  # noqa: PLC0415
 
     try:
-        settings = read_index_settings()
+        settings = with_indexes(read_index_settings(), question.added)
     except UsageError:  # pip's settings, of which pip itself will speak
         return IndexPages()
-    from pypi_simple import PYPI_SIMPLE_ENDPOINT  # noqa: PLC0415
-
-    there = {(url or PYPI_SIMPLE_ENDPOINT).rstrip("/") for url in settings.indexes}
-    added = (url for url in question.added if url.rstrip("/") not in there)
-    settings = replace(settings, indexes=(*settings.indexes, *added))
     files = listed(question.public, question.others, question.index, settings, _INDEX_SECONDS)
     return IndexPages(files, "PyPI" if settings.indexes == (None,) else "the index")
 

@@ -106,6 +106,16 @@ class PackageIndex:
             ) from error
 
 
+def with_indexes(settings: IndexSettings, added: Sequence[str]) -> IndexSettings:
+    """The settings with more indexes behind the user's own, each once."""
+    own = _addresses(settings)
+    return replace(settings, indexes=(*settings.indexes, *(url for url in added if url.rstrip("/") not in own)))
+
+
+def _addresses(settings: IndexSettings) -> frozenset[str]:
+    return frozenset((url or pypi_simple.PYPI_SIMPLE_ENDPOINT).rstrip("/") for url in settings.indexes)
+
+
 def listed(
     projects: Sequence[str], others: Sequence[str], index: str, settings: IndexSettings, seconds: float
 ) -> Mapping[str, Sequence[pypi_simple.DistributionPackage]]:
@@ -115,7 +125,7 @@ def listed(
     :param seconds: how long all of it may take.
     """
     settings = replace(settings, timeout=seconds)
-    own = {(url or pypi_simple.PYPI_SIMPLE_ENDPOINT).rstrip("/") for url in settings.indexes}
+    own = _addresses(settings)
     names = [*projects, *(others if not index or index.rstrip("/") in own else ())]
     if not own or not names:
         return {}

@@ -6,7 +6,8 @@ import glob
 import os
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
 from flashdepot.diagnose.explain.match import RuleOutcome
@@ -90,7 +91,8 @@ def cuda_values(shell: UserShell, outcome: RuleOutcome, groups: Mapping[str, str
     return values
 
 
-def _toolkits(shell: UserShell) -> list[CudaToolkit]:
+@lru_cache(maxsize=1)
+def _toolkits(shell: UserShell) -> Sequence[CudaToolkit]:
     """The toolkits of this machine: those of its record, and those below this folder and in environments, which no variable names."""
     found = list(shell.host.toolkits if shell.host else ())
     known = {os.path.realpath(toolkit.root) for toolkit in found}

@@ -277,7 +277,7 @@ class _Search:
             said = any(line.text in kept.text for kept in (*self.errors, *self.reports))
             if not (said or _NO_ERROR.search(text) or piece.is_source(found)):
                 if text.startswith(b"CMake Error") and text.endswith(b"(message):"):
-                    line = replace(line, text=f"{line.text} {piece.line_below(found)}".rstrip())
+                    line = piece.whole_line_at(found)
                 if not _ONLY_REPORTS.search(text):
                     self.errors.append(line)
                 elif len(self.reports) < EARLIEST:
@@ -291,7 +291,7 @@ class _Search:
             line = piece.line_at(found)
             text = line.text.encode()
             if (OF_A_TOOL.search(text) or piece.is_printed(found)) and not NO_HINT.search(text):
-                self.hints.append(replace(line, text=f"{line.text} {piece.line_below(found)}".rstrip()))
+                self.hints.append(piece.whole_line_at(found))
             if len(self.hints) == _HINTS:
                 return
 

@@ -139,12 +139,14 @@ class Piece(msgspec.Struct, frozen=True):
             stop = min(stop, begin + LINE_CAP)
         return Line(chunk.number(end), chunk.line(begin, stop))
 
-    def line_below(self, found: re.Match[bytes]) -> str:
-        """What the next line has where the one that was found goes on there: after a colon, or with a list of values."""
+    def whole_line_at(self, found: re.Match[bytes]) -> Line:
+        """The line that has what was found, with the next one where it goes on there: after a colon, or with a list of values."""
+        line = self.line_at(found)
         text, end = self.chunk.text, end_of_line(self.chunk.text, found.end())
         below = text[end:].lstrip(b"\n") if text[end - 1 : end] == b":" else text[end + 1 : end + LINE_CAP].lstrip()
         goes_on = text[end - 1 : end] == b":" or below.startswith(_GOES_ON)
-        return strip_prefixes(below[: end_of_line(below, 0)][:LINE_CAP]) if goes_on else ""
+        rest = strip_prefixes(below[: end_of_line(below, 0)][:LINE_CAP]) if goes_on else ""
+        return Line(line.number, f"{line.text} {rest}".rstrip())
 
     def is_printed(self, found: re.Match[bytes]) -> bool:
         """Whether a program printed what was found, and no person wrote it."""
